@@ -1,0 +1,66 @@
+//===- Thread.cpp - A thread with a stated stack size ---------------------===//
+//
+// Part of the context_pool project, under the Apache License v2.0 with LLVM
+// Exceptions. See LICENSE for license information.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "context_pool/support/Thread.h"
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+#include <memory>
+#include <system_error>
+#include <utility>
+
+using namespace ctxpool;
+
+absl::StatusOr<Thread> Thread::start(size_t stackBytes,
+                                     std::function<void()> body) {
+  auto failure = [&](int error) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("starting a thread with a stack of ", stackBytes,
+                     " bytes: ", std::generic_category().message(error)));
+  };
+
+  pthread_attr_t attributes;
+  if (int error = pthread_attr_init(&attributes))
+    return failure(error);
+  auto ownedBody = std::make_unique<std::function<void()>>(std::move(body));
+  pthread_t handle;
+  int error = pthread_attr_setstacksize(&attributes, stackBytes);
+  if (!error)
+    error = pthread_create(
+        &handle, &attributes,
+        [](void *argument) -> void * {
+          std::unique_ptr<std::function<void()>> body(
+              static_cast<std::function<void()> *>(argument));
+          (*body)();
+          return nullptr;
+        },
+        ownedBody.get());
+  pthread_attr_destroy(&attributes);
+  if (error)
+    return failure(error);
+  // The thread owns it from here on.
+  (void)ownedBody.release();
+  return Thread(handle);
+}
+
+Thread::Thread(Thread &&other) noexcept
+    : handle(std::exchange(other.handle, std::nullopt)) {}
+
+Thread &Thread::operator=(Thread &&other) noexcept {
+  if (this != &other) {
+    join();
+    handle = std::exchange(other.handle, std::nullopt);
+  }
+  return *this;
+}
+
+void Thread::join() {
+  if (handle)
+    pthread_join(*std::exchange(handle, std::nullopt), nullptr);
+}

@@ -1,0 +1,54 @@
+//===- Thread.h - A thread with a stated stack size -------------*- C++ -*-===//
+//
+// Part of the context_pool project, under the Apache License v2.0 with LLVM
+// Exceptions. See LICENSE for license information.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef CONTEXT_POOL_SUPPORT_THREAD_H
+#define CONTEXT_POOL_SUPPORT_THREAD_H
+
+#include "absl/status/statusor.h"
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <pthread.h>
+
+namespace ctxpool {
+
+/// A joinable thread whose stack has a stated size, and whose start can fail.
+///
+/// `std::thread` offers neither: it takes the platform's default stack, on which
+/// MLIR's recursive parser and verifier overflow early, and throws where no
+/// thread can be had.
+class Thread {
+public:
+  /// A stack that MLIR's recursive parts can work on: 1,000 nested regions take
+  /// them 1 MiB.
+  static constexpr size_t compilerStackBytes = size_t(8) << 20;
+
+  /// Runs `body` on a new thread.
+  ///
+  /// Errors: ResourceExhausted - the system has no thread or stack to give.
+  static absl::StatusOr<Thread> start(size_t stackBytes,
+                                      std::function<void()> body);
+
+  Thread(Thread &&other) noexcept;
+  Thread &operator=(Thread &&other) noexcept;
+
+  /// Joins.
+  ~Thread() { join(); }
+
+  /// Waits for the thread to end. Does nothing when it was joined before.
+  void join();
+
+private:
+  explicit Thread(pthread_t handle) : handle(handle) {}
+  std::optional<pthread_t> handle;
+};
+
+} // namespace ctxpool
+
+#endif // CONTEXT_POOL_SUPPORT_THREAD_H

@@ -1,0 +1,262 @@
+//===- ContextPool.h - Warm contexts for compiler threads -------*- C++ -*-===//
+//
+// Part of the context_pool project, under the Apache License v2.0 with LLVM
+// Exceptions. See LICENSE for license information.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+///
+/// \file
+/// A pool that lends clones of a `ContextTemplate` to compiler threads, resets
+/// them when they come back, and replaces them before they grow too large.
+///
+//===----------------------------------------------------------------------===//
+
+#ifndef CONTEXT_POOL_CONTEXTPOOL_H
+#define CONTEXT_POOL_CONTEXTPOOL_H
+
+#include "context_pool/ContextTemplate.h"
+#include "context_pool/Diagnostics.h"
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "llvm/ADT/StringRef.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace mlir {
+class MLIRContext;
+class PassManager;
+} // namespace mlir
+
+namespace ctxpool {
+
+namespace detail {
+class PooledContext;
+class PoolState;
+} // namespace detail
+
+struct ContextPoolOptions {
+  /// Contexts that the refill thread keeps ready for any thread, besides those
+  /// that threads keep for themselves. At most `maxIdle`, and at most `maxLive`.
+  size_t minIdle = 1;
+
+  /// Idle contexts that the pool keeps, those of the threads' own slots
+  /// included; more are destroyed as they come back. `maxIdle - minIdle` threads
+  /// have a slot of their own: set it above the number of compiler threads.
+  size_t maxIdle = 64;
+
+  /// Contexts that exist at one time, those waiting to be destroyed included.
+  /// 0: no limit.
+  size_t maxLive = 0;
+
+  /// A context is replaced after that many leases. At least 1.
+  uint64_t maxLeasesPerContext = 4096;
+
+  /// A context is replaced after its leases were charged with that many bytes.
+  /// At least 1.
+  uint64_t maxBytesPerContext = 256ull << 20;
+
+  /// What becomes of a context in which a lease loaded dialects (or registered
+  /// operations, types or attributes) that the template does not have.
+  enum class Drift {
+    Keep,  ///< The context keeps them.
+    Retire ///< The context is replaced.
+  } drift = Drift::Keep;
+
+  /// Whether a thread of the pool's own clones and destroys contexts. If not,
+  /// the threads that acquire and release do.
+  bool backgroundRefill = true;
+
+  /// Destroy every context when it is returned, on the returning thread, so that
+  /// AddressSanitizer sees uses after return.
+  bool destroyOnReturn = false;
+};
+
+/// Counts since the pool was created, but for the last three, which are of the
+/// moment. `live == idle + leased`,
+/// `leases == threadLocalHits + sharedHits + foregroundClones`, and
+/// `clones == foregroundClones + backgroundClones`, but for clones of `prewarm`,
+/// which count as background.
+struct ContextPoolStats {
+  uint64_t leases = 0;          ///< Leases handed out.
+  uint64_t threadLocalHits = 0; ///< ... from the thread's own slot.
+  uint64_t sharedHits = 0;      ///< ... from another place of the pool.
+  uint64_t clones = 0;          ///< Contexts made.
+  uint64_t waits = 0;           ///< Calls of acquire that waited at maxLive.
+  uint64_t retiredByLeases = 0; ///< Contexts replaced after maxLeasesPerContext.
+  uint64_t retiredByBytes = 0;  ///< ... after maxBytesPerContext.
+  uint64_t retiredByDrift = 0;  ///< ... since a lease changed them for good.
+  uint64_t discarded = 0;       ///< ... since a lease called retire().
+
+  uint64_t foregroundClones = 0;    ///< Contexts made on an acquiring thread.
+  uint64_t backgroundClones = 0;    ///< Contexts made elsewhere.
+  uint64_t foregroundDestroyed = 0; ///< Contexts destroyed on a releasing thread.
+  uint64_t lockAcquisitions = 0;    ///< Times that a lease took the pool's lock.
+
+  size_t live = 0;   ///< Contexts that can be used.
+  size_t idle = 0;   ///< ... and wait for a lease.
+  size_t leased = 0; ///< ... and are on loan.
+};
+
+/// The right to use one context until the lease is destroyed or released.
+///
+/// A lease is confined to one thread at a time, and may be moved to, and returned
+/// on, another. While it is held no other thread uses the context, but those of
+/// the template's thread pool on its behalf. All that was made in the context has
+/// to be destroyed before the lease is: the next lease finds the context as the
+/// template made it, but for uniqued attributes and types.
+///
+/// Diagnostics that reach no handler of the lease's own are captured: none is
+/// printed. A handler that the lease registered and forgot is removed on return.
+///
+/// Members but for the destructor, `release` and `operator bool` need a lease
+/// that holds a context: one that was not moved from or released.
+class ContextLease {
+public:
+  /// A lease that holds no context.
+  ContextLease() = default;
+  ContextLease(ContextLease &&other) noexcept
+      : pooled(std::exchange(other.pooled, nullptr)) {}
+  ContextLease &operator=(ContextLease &&other) noexcept {
+    if (this != &other) {
+      release();
+      pooled = std::exchange(other.pooled, nullptr);
+    }
+    return *this;
+  }
+  ~ContextLease() { release(); }
+
+  /// Whether the lease holds a context.
+  explicit operator bool() const { return pooled != nullptr; }
+
+  mlir::MLIRContext &operator*() const { return *get(); }
+  mlir::MLIRContext *operator->() const { return get(); }
+  mlir::MLIRContext *get() const;
+
+  /// A pass manager for `pipeline`, a text with its anchor such as
+  /// `builtin.module(canonicalize,cse)`. It is built on the context's first use
+  /// of that text and reused as long as the context lives.
+  ///
+  /// Ownership: the context's; valid until the lease ends. Run it, and leave its
+  ///            passes and settings as they are: later leases get the same one.
+  /// Errors:    InvalidArgument - not a pipeline, or a pass is not registered;
+  ///                              the message has the text and MLIR's reason.
+  absl::StatusOr<mlir::PassManager *> getPassManager(llvm::StringRef pipeline);
+
+  /// The diagnostics that were captured since the lease began or since the last
+  /// call, in the order in which they were emitted.
+  std::vector<CapturedDiagnostic> takeDiagnostics();
+
+  /// Tells the pool that the lease brought that many bytes into the context which
+  /// stay there, such as constants: MLIR does not tell. See
+  /// `ContextPoolOptions::maxBytesPerContext`.
+  void charge(uint64_t bytes);
+
+  /// Has the context replaced when the lease ends. For a context that may be
+  /// damaged, or that was changed in a way that a reset does not undo.
+  void retire();
+
+  /// Ends the lease now. Does nothing where it holds no context.
+  void release() {
+    if (pooled)
+      returnContext(*std::exchange(pooled, nullptr));
+  }
+
+private:
+  friend class ContextPool;
+  explicit ContextLease(detail::PooledContext &pooled) : pooled(&pooled) {}
+  static void returnContext(detail::PooledContext &pooled);
+
+  detail::PooledContext *pooled = nullptr;
+};
+
+/// Lends contexts that are all clones of one template.
+///
+/// A context is in one of these states:
+///
+///   | state   | where                              | next                      |
+///   |---------|------------------------------------|---------------------------|
+///   | idle    | a thread's slot or the shared list | leased, destroyed         |
+///   | leased  | a lease                            | idle, retired             |
+///   | retired | a list of the refill thread        | destroyed                 |
+///
+/// `acquire` looks in the calling thread's own slot, then in the shared list, and
+/// clones where both are empty. The first takes no lock and writes to no memory
+/// that other threads write to. A returned context goes to the slot of the thread
+/// that returns it. Contexts of a thread that exits go to the shared list.
+///
+/// Guarantees:
+/// - A returned context is set back to what it was after `onClone`: unregistered
+///   dialects, threads, operations and stack traces in diagnostics, diagnostic
+///   handlers, action handler, remark engine, resource blobs. Where that cannot
+///   be done (a handler that `onClone` set was removed, a blob that it made was
+///   changed), the context is replaced, and counted in `retiredByDrift`.
+/// - No lock is held while code of the user's runs.
+/// - Waiting threads are served in the order in which they came.
+///
+/// Not guaranteed: a lease that replaces an action handler which `onClone` set
+/// goes unnoticed; so does a change to a pooled pass manager. Call `retire`.
+///
+/// Ownership:     the pool shares its template. A pool may be destroyed while
+///                leases are out: they stay valid, and their contexts are
+///                destroyed as they come back. A thread pool of the template's
+///                must outlive the last lease.
+/// Thread safety: every member may be called from several threads at once, but
+///                for the destructor, which no other call may overlap.
+/// Fork:          the pool does not survive in a forked child.
+class ContextPool {
+public:
+  /// Errors: InvalidArgument   - the template is null, or an option is out of
+  ///                             its range; the message names the field.
+  ///         ResourceExhausted - the refill thread could not be started.
+  static absl::StatusOr<std::unique_ptr<ContextPool>>
+  create(std::shared_ptr<const ContextTemplate> contextTemplate,
+         ContextPoolOptions options = {});
+
+  ~ContextPool();
+  ContextPool(const ContextPool &) = delete;
+  ContextPool &operator=(const ContextPool &) = delete;
+
+  /// A lease on a context that nobody else uses. Where `maxLive` contexts exist
+  /// and none is idle, waits for one, up to `timeout`.
+  ///
+  /// Errors: DeadlineExceeded - no context came free within `timeout`.
+  ///         What the template's `onClone` returned, where a clone was needed.
+  absl::StatusOr<ContextLease>
+  acquire(absl::Duration timeout = absl::InfiniteDuration());
+
+  /// Makes contexts, on the calling thread, until that many are idle.
+  ///
+  /// Errors: InvalidArgument   - `contexts` is above `maxIdle`.
+  ///         ResourceExhausted - `maxLive` or `maxIdle` is reached, for contexts
+  ///                             are on loan.
+  ///         What the template's `onClone` returned.
+  ///         In each case the contexts made so far stay.
+  absl::Status prewarm(size_t contexts);
+
+  /// Destroys idle contexts, on the calling thread, until at most `keepIdle` are
+  /// left: the shared ones first, then those of threads' slots. The refill thread
+  /// makes new ones after the next lease that does not come from a slot.
+  void trim(size_t keepIdle = 0);
+
+  /// The counts, consistent with one another when no thread uses the pool.
+  ContextPoolStats getStats() const;
+
+  const ContextTemplate &getTemplate() const;
+  const ContextPoolOptions &getOptions() const;
+
+private:
+  explicit ContextPool(std::shared_ptr<detail::PoolState> state);
+
+  const std::shared_ptr<detail::PoolState> state;
+};
+
+} // namespace ctxpool
+
+#endif // CONTEXT_POOL_CONTEXTPOOL_H
