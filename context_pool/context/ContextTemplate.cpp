@@ -9,6 +9,7 @@
 #include "context_pool/ContextTemplate.h"
 
 #include "context_pool/Diagnostics.h"
+#include "context_pool/context/LoadTrace.h"
 #include "context_pool/context/Pipeline.h"
 #include "context_pool/context/TemplateImpl.h"
 
@@ -17,54 +18,26 @@
 #include "mlir/IR/Dialect.h"
 #include "mlir/IR/DialectRegistry.h"
 #include "mlir/IR/MLIRContext.h"
-#include "mlir/Support/TypeID.h"
+#include "mlir/IR/OperationSupport.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
-#include "llvm/ADT/StringSet.h"
 
 #include <utility>
 
 using namespace ctxpool;
 
-namespace {
-
-/// Writes down the dialects of a context in the order in which they are loaded.
-class LoadRecorder : public mlir::DialectExtensionBase {
-public:
-  /// Without a dialect of its own, an extension is applied to each one.
-  LoadRecorder(std::vector<std::string> &order)
-      : mlir::DialectExtensionBase({}), order(order) {}
-
-  void apply(mlir::MLIRContext *,
-             llvm::MutableArrayRef<mlir::Dialect *> dialects) const override {
-    for (mlir::Dialect *dialect : dialects)
-      if (dialect->getNamespace() != "builtin")
-        order.push_back(dialect->getNamespace().str());
-  }
-
-  std::unique_ptr<mlir::DialectExtensionBase> clone() const override {
-    return std::make_unique<LoadRecorder>(*this);
-  }
-
-private:
-  std::vector<std::string> &order;
-};
-
-} // namespace
-
-std::unique_ptr<mlir::MLIRContext> ContextTemplate::Impl::makeProbe() {
-  static mlir::SelfOwningTypeID recorderID;
-  mlir::DialectRegistry recording;
-  registry.appendTo(recording);
+void ContextTemplate::Impl::learnLoadOrder() {
   preloaded.clear();
-  recording.addExtension(recorderID,
-                         std::make_unique<LoadRecorder>(preloaded));
-  auto context = std::make_unique<mlir::MLIRContext>(
-      recording, mlir::MLIRContext::Threading::DISABLED);
+  auto writeDown = [this](mlir::MLIRContext &, llvm::StringRef dialect,
+                          detail::LoadPhase phase) {
+    if (phase == detail::LoadPhase::Constructed)
+      preloaded.push_back(dialect.str());
+  };
+  mlir::MLIRContext context(detail::traceLoading(registry, writeDown),
+                            mlir::MLIRContext::Threading::DISABLED);
   for (const std::string &dialect : requested)
-    context->getOrLoadDialect(dialect);
-  registryHash = context->getRegistryHash();
-  return context;
+    context.getOrLoadDialect(dialect);
+  registryHash = context.getRegistryHash();
 }
 
 ContextTemplate::ContextTemplate(std::unique_ptr<Impl> impl)
@@ -134,9 +107,20 @@ ContextTemplate::create(ContextTemplateOptions options) {
     dependent.appendTo(impl->registry);
   }
 
-  impl->makeProbe();
+  impl->learnLoadOrder();
   return std::shared_ptr<const ContextTemplate>(
       new ContextTemplate(std::move(impl)));
+}
+
+/// The operations that `dialect` has registered. Not by
+/// `MLIRContext::getRegisteredOperationsByDialect`, whose search takes a
+/// three-way comparison for a less-than, and finds nothing (MLIR 22).
+static size_t countOperations(mlir::MLIRContext &context,
+                              llvm::StringRef dialect) {
+  return llvm::count_if(context.getRegisteredOperations(),
+                        [&](mlir::RegisteredOperationName name) {
+                          return name.getDialectNamespace() == dialect;
+                        });
 }
 
 absl::StatusOr<std::shared_ptr<const ContextTemplate>>
@@ -155,45 +139,56 @@ ContextTemplate::capture(mlir::MLIRContext &source, std::string name,
   for (mlir::Dialect *dialect : source.getLoadedDialects())
     if (dialect->getNamespace() != "builtin")
       loaded.push_back(dialect->getNamespace().str());
+  llvm::sort(loaded);
   for (const std::string &dialect : loaded)
     if (impl->registry.getDialectAllocator(dialect))
       impl->requested.push_back(dialect);
 
-  auto failure = [&](llvm::StringRef what,
-                     const std::vector<std::string> &dialects) {
+  impl->learnLoadOrder();
+  std::shared_ptr<const ContextTemplate> captured(
+      new ContextTemplate(std::move(impl)));
+  if (absl::Status status = captured->compareWith(source, loaded);
+      !status.ok())
+    return status;
+  return captured;
+}
+
+absl::Status
+ContextTemplate::compareWith(mlir::MLIRContext &source,
+                             llvm::ArrayRef<std::string> loaded) const {
+  auto failure = [&](llvm::StringRef what, llvm::ArrayRef<std::string> names) {
     return absl::FailedPreconditionError(
         absl::StrCat("capturing a context as template '", impl->name, "': ",
-                     what.str(), llvm::join(dialects, ", ")));
+                     what.str(), llvm::join(names, ", ")));
   };
 
-  std::unique_ptr<mlir::MLIRContext> probe = impl->makeProbe();
   std::vector<std::string> lost;
-  llvm::copy_if(loaded, std::back_inserter(lost), [&](const std::string &d) {
-    return !probe->getLoadedDialect(d);
+  llvm::copy_if(loaded, std::back_inserter(lost), [&](const std::string &name) {
+    return !llvm::is_contained(impl->preloaded, name);
   });
   if (!lost.empty())
     return failure("these dialects are loaded but not registered, so that a "
                    "clone cannot load them: ",
                    lost);
+  if (impl->registryHash == source.getRegistryHash())
+    return absl::OkStatus();
 
-  if (impl->registryHash != source.getRegistryHash()) {
-    std::vector<std::string> changed;
-    for (mlir::Dialect *dialect : probe->getLoadedDialects()) {
-      llvm::StringRef dialectName = dialect->getNamespace();
-      if (!source.getLoadedDialect(dialectName) ||
-          source.getRegisteredOperationsByDialect(dialectName).size() !=
-              probe->getRegisteredOperationsByDialect(dialectName).size())
-        changed.push_back(dialectName.str());
-    }
-    // MLIR counts types and attributes, and does not tell whose they are.
-    if (changed.empty())
-      changed.push_back("types or attributes of unknown dialects");
-    return failure("registering its dialects again does not make the same "
-                   "operations, types and attributes; these differ: ",
-                   changed);
-  }
-  return std::shared_ptr<const ContextTemplate>(
-      new ContextTemplate(std::move(impl)));
+  absl::StatusOr<std::unique_ptr<mlir::MLIRContext>> probe = clone();
+  if (!probe.ok())
+    return probe.status();
+  std::vector<std::string> changed;
+  llvm::copy_if(impl->preloaded, std::back_inserter(changed),
+                [&](const std::string &name) {
+                  return !llvm::is_contained(loaded, name) ||
+                         countOperations(source, name) !=
+                             countOperations(**probe, name);
+                });
+  // MLIR counts types and attributes, and does not tell whose they are.
+  if (changed.empty())
+    changed.push_back("types or attributes of unknown dialects");
+  return failure("registering its dialects again does not make the same "
+                 "operations, types and attributes; these differ: ",
+                 changed);
 }
 
 absl::StatusOr<std::unique_ptr<mlir::MLIRContext>>

@@ -6,6 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "context_pool/context/LoadTrace.h"
 #include "context_pool/context/TemplateImpl.h"
 
 #include "mlir/IR/Dialect.h"
@@ -13,8 +14,9 @@
 #include "mlir/IR/OperationSupport.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallVector.h"
-#include "llvm/ADT/StringSet.h"
+#include "llvm/ADT/StringMap.h"
 
+#include <algorithm>
 #include <chrono>
 
 #ifdef __GLIBC__
@@ -22,8 +24,10 @@
 #endif
 
 using namespace ctxpool;
+using namespace ctxpool::detail;
 
 static constexpr size_t repetitions = 5;
+static constexpr auto singleThreaded = mlir::MLIRContext::Threading::DISABLED;
 
 /// Bytes that are allocated from the heap; 0 where the allocator does not tell.
 static size_t heapBytes() {
@@ -74,91 +78,129 @@ struct RegistryCounts {
   }
 };
 
-/// The measurements of one dialect.
+/// What happened to one dialect while its phases lasted, repetition by
+/// repetition. In microseconds and bytes.
 struct Samples {
-  llvm::SmallVector<double, repetitions> own, bare, total;
+  llvm::SmallVector<double, repetitions> constructed, extended, total;
   llvm::SmallVector<size_t, repetitions> bytes;
+};
+
+/// Listens to a context that loads its dialects. What passes until a phase of a
+/// dialect is over, and since the one before it was, is that dialect's.
+class CostMeter {
+public:
+  CostMeter(llvm::StringMap<Samples> &samples) : samples(samples) { resume(); }
+
+  void operator()(mlir::MLIRContext &, llvm::StringRef dialect,
+                  LoadPhase phase) {
+    double microseconds = microsecondsSince(begin);
+    size_t bytes = heapBytes();
+    bytes -= std::min(bytes, heapAtBegin);
+    Samples &ofDialect = samples[dialect];
+    if (phase == LoadPhase::Constructed) {
+      ofDialect.constructed.push_back(microseconds);
+      ofDialect.bytes.push_back(bytes);
+    } else {
+      ofDialect.extended.push_back(microseconds);
+      ofDialect.bytes.back() += bytes;
+    }
+    resume();
+  }
+
+  /// What passed since the last call is nobody's.
+  void resume() {
+    heapAtBegin = heapBytes();
+    begin = std::chrono::steady_clock::now();
+  }
+
+  static double
+  microsecondsSince(std::chrono::steady_clock::time_point begin) {
+    return std::chrono::duration<double, std::micro>(
+               std::chrono::steady_clock::now() - begin)
+        .count();
+  }
+
+private:
+  llvm::StringMap<Samples> &samples;
+  size_t heapAtBegin;
+  std::chrono::steady_clock::time_point begin;
 };
 
 } // namespace
 
 template <typename T, unsigned N>
-static T median(llvm::SmallVector<T, N> &values) {
+static T median(llvm::SmallVector<T, N> values) {
+  if (values.empty())
+    return 0;
   llvm::sort(values);
   return values[values.size() / 2];
 }
 
-static double microsecondsToLoad(mlir::MLIRContext &context,
-                                 llvm::StringRef dialect) {
-  auto begin = std::chrono::steady_clock::now();
-  context.getOrLoadDialect(dialect);
-  return std::chrono::duration<double, std::micro>(
-             std::chrono::steady_clock::now() - begin)
-      .count();
+/// Fills in what dialects register, which is the same every time.
+static void countEntities(const mlir::DialectRegistry &registry,
+                          llvm::ArrayRef<std::string> requested,
+                          llvm::StringMap<DialectCost *> &costs) {
+  RegistryCounts counts;
+  auto count = [&](mlir::MLIRContext &context, llvm::StringRef dialect,
+                   LoadPhase phase) {
+    if (phase != LoadPhase::Constructed)
+      return;
+    RegistryCounts now = counts.after(context);
+    DialectCost &cost = *costs[dialect];
+    cost.operations = now.operations - counts.operations;
+    cost.types = now.types - counts.types;
+    cost.attributes = now.attributes - counts.attributes;
+    counts = now;
+  };
+  mlir::MLIRContext context(traceLoading(registry, count), singleThreaded);
+  counts = counts.after(context);
+  for (const std::string &dialect : requested)
+    context.getOrLoadDialect(dialect);
 }
 
 std::vector<DialectCost> ContextTemplate::measureDialectCosts() const {
-  const std::vector<std::string> &dialects = impl->preloaded;
-  std::vector<DialectCost> costs(dialects.size());
-  std::vector<Samples> samples(dialects.size());
-  constexpr auto singleThreaded = mlir::MLIRContext::Threading::DISABLED;
-
-  // The same dialects without the extensions, to tell these apart.
-  mlir::DialectRegistry bare;
-  // What each dialect loads.
-  std::vector<llvm::StringSet<>> closures(dialects.size());
-  {
-    mlir::MLIRContext context(impl->registry, singleThreaded);
-    RegistryCounts counts = RegistryCounts().after(context);
-    for (auto [index, name] : llvm::enumerate(dialects)) {
-      DialectCost &cost = costs[index];
-      cost.name = name;
-      cost.viaDependency = !llvm::is_contained(impl->requested, name);
-      mlir::Dialect *dialect = context.getOrLoadDialect(name);
-      if (!dialect)
-        continue; // Not registered: loaded by a later one that depends on it.
-      bare.insert(dialect->getTypeID(), name,
-                  impl->registry.getDialectAllocator(name));
-      RegistryCounts now = counts.after(context);
-      cost.operations = now.operations - counts.operations;
-      cost.types = now.types - counts.types;
-      cost.attributes = now.attributes - counts.attributes;
-      counts = now;
-
-      mlir::MLIRContext alone(impl->registry, singleThreaded);
-      alone.getOrLoadDialect(name);
-      for (mlir::Dialect *loaded : alone.getLoadedDialects())
-        closures[index].insert(loaded->getNamespace());
-    }
+  std::vector<DialectCost> costs(impl->preloaded.size());
+  llvm::StringMap<DialectCost *> costOf;
+  for (auto [cost, name] : llvm::zip_equal(costs, impl->preloaded)) {
+    cost.name = name;
+    cost.viaDependency = !llvm::is_contained(impl->requested, name);
+    costOf[name] = &cost;
   }
+  countEntities(impl->registry, impl->requested, costOf);
 
   // Interleaved, so that a slow moment of the machine hits all of them.
+  llvm::StringMap<Samples> samples;
   for (size_t repetition = 0; repetition < repetitions; ++repetition) {
-    mlir::MLIRContext full(impl->registry, singleThreaded);
-    mlir::MLIRContext withoutExtensions(bare, singleThreaded);
-    for (auto [index, name] : llvm::enumerate(dialects)) {
-      size_t before = heapBytes();
-      samples[index].own.push_back(microsecondsToLoad(full, name));
-      size_t after = heapBytes();
-      samples[index].bytes.push_back(after > before ? after - before : 0);
-      samples[index].bare.push_back(
-          microsecondsToLoad(withoutExtensions, name));
+    CostMeter meter(samples);
+    mlir::MLIRContext context(traceLoading(impl->registry, meter),
+                              singleThreaded);
+    for (const std::string &name : impl->requested) {
+      meter.resume();
+      context.getOrLoadDialect(name);
+    }
+    for (const std::string &name : impl->preloaded) {
       mlir::MLIRContext alone(impl->registry, singleThreaded);
-      samples[index].total.push_back(microsecondsToLoad(alone, name));
+      auto begin = std::chrono::steady_clock::now();
+      bool isRegistered = alone.getOrLoadDialect(name);
+      if (isRegistered)
+        samples[name].total.push_back(CostMeter::microsecondsSince(begin));
+      if (repetition != 0)
+        continue;
+      for (mlir::Dialect *loaded : alone.getLoadedDialects())
+        if (DialectCost *cost = costOf.lookup(loaded->getNamespace());
+            cost && cost->name != name)
+          cost->pulledInBy.push_back(name);
     }
   }
 
-  for (auto [index, cost] : llvm::enumerate(costs)) {
-    Samples &sample = samples[index];
-    cost.loadMicroseconds = median(sample.own);
-    cost.totalMicroseconds = median(sample.total);
+  for (DialectCost &cost : costs) {
+    const Samples &sample = samples[cost.name];
+    double extended = median(sample.extended);
+    cost.loadMicroseconds = median(sample.constructed) + extended;
     cost.bytes = median(sample.bytes);
-    double bareMicroseconds = median(sample.bare);
-    if (bareMicroseconds < cost.loadMicroseconds)
-      cost.extensionShare = 1 - bareMicroseconds / cost.loadMicroseconds;
-    for (auto [other, closure] : llvm::enumerate(closures))
-      if (other != index && closure.contains(cost.name))
-        cost.pulledInBy.push_back(dialects[other]);
+    cost.totalMicroseconds = median(sample.total);
+    if (cost.loadMicroseconds > 0)
+      cost.extensionShare = extended / cost.loadMicroseconds;
   }
   return costs;
 }

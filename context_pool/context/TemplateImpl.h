@@ -30,9 +30,9 @@ struct ContextTemplate::Impl {
   std::function<absl::Status(mlir::MLIRContext &)> onClone;
   llvm::hash_code registryHash = 0;
 
-  /// Loads `requested` into a new context, and sets `preloaded` and
-  /// `registryHash` from it.
-  std::unique_ptr<mlir::MLIRContext> makeProbe();
+  /// Loads `requested` into a context, and sets `preloaded` and `registryHash`
+  /// from it.
+  void learnLoadOrder();
 };
 
 } // namespace ctxpool

@@ -79,31 +79,30 @@ struct ContextTemplateOptions {
 struct DialectCost {
   std::string name;
 
-  /// Time to load the dialect where all that it depends on is loaded. For a
-  /// dialect that is not registered itself, only depended on, all figures are in
-  /// those of its dependents, and its own are 0.
+  /// Time that the dialect itself takes, its extensions included, without those
+  /// that it loads.
   double loadMicroseconds = 0;
 
   /// What the dialect itself registers.
   size_t operations = 0, types = 0, attributes = 0;
 
-  /// Heap that loading the dialect takes where all that it depends on is loaded.
-  /// 0 where the allocator does not tell (it is glibc's that does).
+  /// Heap that the dialect itself takes, its extensions included. 0 where the
+  /// allocator does not tell (glibc's does).
   size_t bytes = 0;
 
   /// Whether the template loads it only because another dialect depends on it.
   bool viaDependency = false;
 
   /// Time to load the dialect, with all that it depends on, into an empty
-  /// context.
+  /// context. 0 for a dialect that is not registered, only depended on.
   double totalMicroseconds = 0;
 
   /// The part of `loadMicroseconds` that the registry's extensions take, between
   /// 0 and 1.
   double extensionShare = 0;
 
-  /// The other preloaded dialects that depend on it, directly or not, in load
-  /// order.
+  /// The other preloaded dialects that load it, directly or not, as they depend
+  /// on it or have extensions that do. In load order.
   std::vector<std::string> pulledInBy;
 };
 
@@ -170,8 +169,9 @@ public:
   llvm::StringRef getName() const;
 
   /// The dialects that a clone has loaded, in the order in which they were
-  /// loaded: a dialect comes after those that it depends on. The builtin dialect,
-  /// which every context has, is not among them, nor is what `onClone` loads.
+  /// loaded: a dialect comes after those that it depends on, but before those that
+  /// its extensions load. The builtin dialect, which every context has, is not
+  /// among them, nor is what `onClone` loads.
   llvm::ArrayRef<std::string> getPreloadedDialects() const;
 
   /// `MLIRContext::getRegistryHash` of a clone that `onClone` did not change:
@@ -187,6 +187,10 @@ private:
   friend class detail::PoolState;
   struct Impl;
   explicit ContextTemplate(std::unique_ptr<Impl> impl);
+
+  /// Whether clones are as `source` is, which has `loaded` loaded: for `capture`.
+  absl::Status compareWith(mlir::MLIRContext &source,
+                           llvm::ArrayRef<std::string> loaded) const;
 
   /// `clone` with `prepare` called on the new context before anything else is.
   absl::StatusOr<std::unique_ptr<mlir::MLIRContext>>

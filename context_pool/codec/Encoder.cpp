@@ -1,0 +1,193 @@
+//===- Encoder.cpp - Attributes and types into records --------------------===//
+//
+// Part of the context_pool project, under the Apache License v2.0 with LLVM
+// Exceptions. See LICENSE for license information.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "context_pool/codec/Encoder.h"
+
+#include "context_pool/codec/EncoderDetail.h"
+#include "context_pool/codec/SinkWriter.h"
+
+#include "absl/strings/str_cat.h"
+#include "mlir/IR/AsmState.h"
+#include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/BuiltinDialect.h"
+#include "mlir/IR/DialectResourceBlobManager.h"
+#include "mlir/IR/Location.h"
+#include "llvm/ADT/SetVector.h"
+#include "llvm/Support/raw_ostream.h"
+
+using namespace mlir;
+
+namespace ctxpool::codec {
+namespace {
+
+std::string toStdString(StringRef string) { return string.str(); }
+
+/// What a dialect's bytecode interface writes goes into the record as it is.
+struct RecordSink {
+  Record &record;
+  absl::Status status;
+
+  void writeByte(uint8_t value) { record.writeByte(value); }
+  void writeVarInt(uint64_t value) { record.writeVarInt(value); }
+  void writeRaw(const void *data, size_t size) { record.writeRaw(data, size); }
+  void writeData(ArrayRef<char> data) { record.writeData(data); }
+  void writeAttribute(Attribute attribute) { record.writeAttribute(attribute); }
+  void writeType(Type type) { record.writeType(type); }
+  void writeResource(const AsmDialectResourceHandle &handle) {
+    if (status.ok())
+      status = encodeResource(handle, record);
+  }
+};
+
+template <typename AttributeOrType>
+absl::Status encodeOfDialect(AttributeOrType value, Record &record) {
+  constexpr bool isAttribute = std::is_same_v<AttributeOrType, Attribute>;
+  Dialect &dialect = value.getDialect();
+  if (auto *interface =
+          dialect.getRegisteredInterface<BytecodeDialectInterface>()) {
+    record.writeByte(static_cast<uint8_t>(isAttribute ? Tag::DialectAttribute
+                                                      : Tag::DialectType));
+    record.writeString(dialect.getNamespace());
+    RecordSink sink{record, absl::OkStatus()};
+    SinkWriter<RecordSink> writer(sink);
+    LogicalResult written = failure();
+    if constexpr (isAttribute)
+      written = interface->writeAttribute(value, writer);
+    else
+      written = interface->writeType(value, writer);
+    if (succeeded(written))
+      return sink.status;
+    record.clear();
+  }
+  return detail::encodePrinted(value, record);
+}
+
+/// Takes the contents of the one resource that it is given.
+class ResourceReader final : public AsmResourceBuilder {
+public:
+  explicit ResourceReader(Record &record) : record(record) {}
+
+  void buildBool(StringRef, bool data) override {
+    begin(2);
+    record.writeByte(data);
+  }
+  void buildString(StringRef, StringRef data) override {
+    begin(3);
+    write({data.data(), data.size()});
+  }
+  void buildBlob(StringRef, ArrayRef<char> data,
+                 uint32_t dataAlignment) override {
+    begin(1);
+    record.writeVarInt(dataAlignment);
+    write(data);
+  }
+
+  bool found = false;
+
+private:
+  void begin(uint8_t kind) {
+    found = true;
+    record.writeByte(kind);
+  }
+
+  /// The builder may drop the data when it returns.
+  void write(ArrayRef<char> data) {
+    char *copy = record.allocate(data.size());
+    std::copy(data.begin(), data.end(), copy);
+    record.writeData({copy, data.size()});
+  }
+
+  Record &record;
+};
+
+template <typename AttributeOrType>
+std::string describeImpl(AttributeOrType value, size_t limit) {
+  if (!value)
+    return "none";
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  if constexpr (std::is_same_v<AttributeOrType, Attribute>) {
+    OpPrintingFlags flags;
+    flags.elideLargeElementsAttrs(16);
+    flags.elideLargeResourceString(64);
+    AsmState state(value.getContext(), flags);
+    value.print(stream, state);
+  } else {
+    value.print(stream);
+  }
+  if (text.size() > limit) {
+    text.resize(limit);
+    text += "...";
+  }
+  return text;
+}
+
+} // namespace
+
+absl::Status encode(Attribute attribute, Record &record) {
+  record.clear();
+  // An address means nothing elsewhere: upstream's formats keep the fallback.
+  while (auto opaque = dyn_cast<OpaqueLoc>(attribute))
+    attribute = opaque.getFallbackLocation();
+  absl::Status status;
+  if (isa<BuiltinDialect>(attribute.getDialect()) &&
+      detail::encodeBuiltin(attribute, record, status))
+    return status;
+  return encodeOfDialect(attribute, record);
+}
+
+absl::Status encode(Type type, Record &record) {
+  record.clear();
+  if (isa<BuiltinDialect>(type.getDialect()) &&
+      detail::encodeBuiltin(type, record))
+    return absl::OkStatus();
+  return encodeOfDialect(type, record);
+}
+
+absl::Status encodeResource(const AsmDialectResourceHandle &handle,
+                            Record &record) {
+  record.handles.push_back(handle);
+  record.readsResource = true;
+
+  // The common kind, whose data can be referred to in place.
+  if (auto *blobHandle = dyn_cast<DenseResourceElementsHandle>(&handle)) {
+    const AsmResourceBlob *blob = blobHandle->getBlob();
+    record.writeByte(blob ? 1 : 0);
+    if (blob) {
+      record.writeVarInt(blob->getDataAlignment());
+      record.writeData(blob->getData());
+    }
+    return absl::OkStatus();
+  }
+
+  // Every other kind tells its contents only to a printer.
+  Dialect *dialect = handle.getDialect();
+  auto *interface = dialect->getRegisteredInterface<OpAsmDialectInterface>();
+  if (!interface)
+    return absl::FailedPreconditionError(absl::StrCat(
+        "cannot read a resource of dialect '",
+        toStdString(dialect->getNamespace()),
+        "': the dialect has no interface that tells its contents"));
+  record.writeString(dialect->getNamespace());
+  SetVector<AsmDialectResourceHandle> handles;
+  handles.insert(handle);
+  ResourceReader reader(record);
+  interface->buildResources(nullptr, handles, reader);
+  if (!reader.found)
+    record.writeByte(0);
+  return absl::OkStatus();
+}
+
+std::string describe(Attribute attribute, size_t limit) {
+  return describeImpl(attribute, limit);
+}
+std::string describe(Type type, size_t limit) {
+  return describeImpl(type, limit);
+}
+
+} // namespace ctxpool::codec

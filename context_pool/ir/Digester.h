@@ -1,0 +1,164 @@
+//===- Digester.h - Digests of attributes and types -------------*- C++ -*-===//
+//
+// Part of the context_pool project, under the Apache License v2.0 with LLVM
+// Exceptions. See LICENSE for license information.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+///
+/// \file
+/// Digests of attributes and types, remembered between operations and calls.
+///
+//===----------------------------------------------------------------------===//
+
+#ifndef CONTEXT_POOL_IR_DIGESTER_H
+#define CONTEXT_POOL_IR_DIGESTER_H
+
+#include "context_pool/ir/PointerTable.h"
+#include "context_pool/ir/Symbols.h"
+
+#include "context_pool/codec/Encoder.h"
+
+#include "absl/status/status.h"
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/SmallVector.h"
+
+#include <array>
+#include <memory>
+#include <vector>
+
+namespace ctxpool::detail {
+
+using Digest = std::array<uint8_t, 32>;
+
+/// Digests attributes and types: the digest of a record, with the digests of what
+/// it refers to in place of the references.
+///
+/// A run is the digest of one root. In it every distinct digest has an index, by
+/// first occurrence, so that a digest is written out once and attributes that are
+/// equal share an index, whatever their addresses.
+///
+/// Most digests depend on nothing but the attribute and are kept for ever. Those
+/// that reach something else are not:
+///   - a distinct attribute counts by first occurrence in the run;
+///   - a mutable type or attribute may get its body later, and a resource its
+///     data: read once a run. What a mutable one reaches is written out in
+///     the order of a depth-first walk, each node once, so that cycles end and
+///     the result is the same wherever the walk comes from;
+///   - a symbol reference, where names do not count, means what it means to the
+///     operation that holds it.
+class Digester {
+public:
+  /// Starts the run of `root`.
+  void begin(mlir::Operation *root, StructuralOptions::Symbols mode);
+
+  /// The operation that holds the attributes which follow.
+  void setUser(mlir::Operation *op) { user = op; }
+
+  struct Result {
+    uint32_t index;
+    /// Set where the index is new.
+    const Digest *digest;
+  };
+
+  /// The index of a non-null attribute or type. Wrong, and `status` not OK, where
+  /// it cannot be encoded.
+  Result get(codec::Reference reference) {
+    if (Entry *entry = memo.find(reference.pointer))
+      if (entry->indexRun == run)
+        return {entry->index, nullptr};
+    return getSlow(reference);
+  }
+
+  Symbols &getSymbols() { return *symbols; }
+  const absl::Status &getStatus() const { return status; }
+  void fail(absl::Status failure) {
+    if (status.ok())
+      status = std::move(failure);
+  }
+
+private:
+  static constexpr uint32_t noSlot = (1u << 28) - 1;
+
+  enum Flags : uint8_t {
+    /// Reaches something that may change between runs.
+    Volatile = 1,
+    /// Reaches a distinct attribute.
+    Relative = 2,
+    /// Reaches a symbol reference.
+    Symbolic = 4,
+  };
+
+  /// What is known of an address.
+  struct Entry {
+    uint32_t slot : 28;
+    uint32_t flags : 4;
+    /// The run for which `index` holds.
+    uint32_t indexRun;
+    uint32_t index;
+    /// The run in which the digest was computed.
+    uint32_t digestRun;
+    Entry() : slot(noSlot), flags(0), indexRun(0), index(0), digestRun(0) {}
+  };
+
+  /// A digest, with its index in the run that it last occurred in.
+  struct Slot {
+    Digest digest;
+    uint32_t run = 0;
+    uint32_t index = 0;
+  };
+
+  struct Frame {
+    codec::Reference reference;
+    codec::Record record;
+    size_t next;
+    uint8_t flags;
+    bool isDistinct;
+  };
+
+  struct Known {
+    uint32_t slot = noSlot;
+    uint8_t flags = 0;
+  };
+
+  Result getSlow(codec::Reference reference);
+  Known lookup(const void *pointer);
+  void store(const void *pointer, uint32_t slot, uint8_t flags);
+  uint32_t resolve(codec::Reference reference);
+  bool push(codec::Reference reference);
+  void finish(Frame &frame);
+  uint32_t digestMutable(codec::Reference reference, uint8_t &flags);
+  /// Encodes, and adds to `flags` what the record itself reaches.
+  bool encode(codec::Reference reference, codec::Record &record, uint8_t &flags,
+              bool &isDistinct);
+  Digest digestData(llvm::ArrayRef<char> data, bool remember);
+  uint32_t internDigest(const Digest &digest);
+  uint32_t getDistinctNumber(const void *pointer);
+  mlir::Operation *getScope();
+
+  bool normalize() const { return symbols && symbols->normalize(); }
+
+  PointerTable<Entry> memo;
+  std::vector<Slot> slots;
+  /// Slots by digest, open addressing; noSlot is free.
+  std::vector<uint32_t> slotTable;
+  llvm::DenseMap<std::pair<const void *, size_t>, Digest> dataDigests;
+
+  // Of the current run.
+  uint32_t run = 0;
+  uint32_t nextIndex = 0;
+  mlir::Operation *root = nullptr;
+  mlir::Operation *user = nullptr;
+  std::unique_ptr<Symbols> symbols;
+  llvm::DenseMap<const void *, uint32_t> distinctNumbers;
+  llvm::DenseMap<std::pair<const void *, const void *>, uint32_t> scoped;
+  absl::Status status;
+
+  std::vector<std::unique_ptr<Frame>> frames;
+  size_t depth = 0;
+  llvm::SmallVector<uint8_t, 512> scratch;
+};
+
+} // namespace ctxpool::detail
+
+#endif // CONTEXT_POOL_IR_DIGESTER_H

@@ -1,0 +1,904 @@
+//===- Equivalence.cpp - Whether two pieces of IR are the same ------------===//
+//
+// Part of the context_pool project, under the Apache License v2.0 with LLVM
+// Exceptions. See LICENSE for license information.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "context_pool/Equivalence.h"
+
+#include "context_pool/ir/OperationInfo.h"
+#include "context_pool/ir/PointerTable.h"
+#include "context_pool/ir/Symbols.h"
+
+#include "context_pool/codec/Encoder.h"
+
+#include "absl/strings/str_cat.h"
+#include "mlir/IR/Block.h"
+#include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/Operation.h"
+#include "mlir/IR/Region.h"
+#include "mlir/IR/SymbolTable.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/Compiler.h"
+#include "llvm/Support/raw_ostream.h"
+
+#include <cassert>
+#include <cstring>
+#include <optional>
+#include <set>
+#include <vector>
+
+using namespace mlir;
+
+namespace ctxpool {
+namespace {
+
+using codec::Record;
+using codec::Reference;
+using detail::DictionaryFilter;
+using detail::OperationInfo;
+using detail::Symbols;
+
+/// What the first difference is; `Comparison::describe` makes text of it.
+struct Difference {
+  enum class Kind {
+    None,
+    /// An attribute or type cannot be encoded; the status tells.
+    Unreadable,
+    Name,
+    Registration,
+    OperandCount,
+    Operand,
+    ResultCount,
+    ResultType,
+    ResultUse,
+    SuccessorCount,
+    Successor,
+    RegionCount,
+    BlockCount,
+    ArgumentCount,
+    ArgumentType,
+    ArgumentLocation,
+    ArgumentUse,
+    OperationCount,
+    Properties,
+    Attributes,
+    Location,
+    Symbol,
+  };
+
+  Kind kind = Kind::None;
+  Operation *lhs = nullptr;
+  Operation *rhs = nullptr;
+  Block *lhsBlock = nullptr;
+  Block *rhsBlock = nullptr;
+  /// Of the operand, result, argument, successor or region.
+  unsigned index = 0;
+};
+
+/// Takes properties as one record.
+struct PropertySink {
+  Record record;
+  absl::Status status;
+
+  void clear() {
+    record.clear();
+    status = absl::OkStatus();
+  }
+  void writeByte(uint8_t value) { record.writeByte(value); }
+  void writeVarInt(uint64_t value) { record.writeVarInt(value); }
+  void writeRaw(const void *data, size_t size) { record.writeRaw(data, size); }
+  void writeData(ArrayRef<char> data) { record.writeData(data); }
+  void writeAttribute(Attribute attribute) { record.writeAttribute(attribute); }
+  void writeType(Type type) { record.writeType(type); }
+  void writeResource(const AsmDialectResourceHandle &handle) {
+    if (status.ok())
+      status = codec::encodeResource(handle, record);
+  }
+};
+
+/// Walks two operations side by side and stops at the first difference.
+///
+/// It compares what the fingerprint is made of, and agrees with it: values and
+/// blocks are paired where they first occur, which holds to the end exactly when
+/// their numbers by first occurrence agree; so are distinct attributes; and
+/// attributes are equal when their records are, which is when their digests are.
+class Comparison {
+public:
+  Comparison(Operation *lhs, Operation *rhs, const StructuralOptions &options)
+      : lhsRoot(lhs), rhsRoot(rhs), options(options),
+        lhsSymbols(lhs, options.symbols), rhsSymbols(rhs, options.symbols) {}
+
+  bool run();
+
+  /// Why `run` was false.
+  absl::Status describe();
+
+private:
+  using Kind = Difference::Kind;
+
+  struct Level {
+    Operation *lhs, *rhs;
+    unsigned region;
+    Block *lhsBlock, *rhsBlock;
+    Block::iterator lhsNext, rhsNext;
+  };
+
+  struct Name {
+    const void *other = nullptr;
+    OperationInfo info, otherInfo;
+  };
+
+  /// The other side of a value or a block.
+  struct Partner {
+    const void *pointer = nullptr;
+  };
+
+  bool differ(Kind kind, unsigned index = 0) {
+    difference.kind = kind;
+    difference.index = index;
+    return false;
+  }
+
+  bool isSame(Reference lhs, Reference rhs) {
+    if (!lhs.pointer || !rhs.pointer)
+      return lhs.pointer == rhs.pointer;
+    if (auto *known = pairs.find(lhs.pointer))
+      if (known->pointer == rhs.pointer)
+        return true;
+    return isSameSlow(lhs, rhs);
+  }
+  bool isSame(Attribute lhs, Attribute rhs) {
+    return isSame(Reference::to(lhs), Reference::to(rhs));
+  }
+  bool isSame(Type lhs, Type rhs) {
+    return isSame(Reference::to(lhs), Reference::to(rhs));
+  }
+  bool isSameSlow(Reference lhs, Reference rhs);
+  bool encode(Reference reference, Operation *user, Symbols &symbols,
+              Record &record);
+  bool isSameDistinct(const void *lhs, const void *rhs);
+
+  bool isSameUse(const void *lhs, Type lhsType, const void *rhs, Type rhsType);
+  bool define(const void *lhs, const void *rhs);
+
+  bool compareOperations(Operation *lhs, Operation *rhs);
+  bool compareProperties(const Name &name, bool nameless);
+  bool compareRecords(Record &lhs, Record &rhs);
+  bool enterRegion(Level &level);
+  bool enterBlock(Level &level, Block *lhs, Block *rhs);
+  bool step();
+
+  std::string describePath(Operation *op);
+  std::string describeDifference();
+  std::string describeAttributes(DictionaryFilter &lhs, DictionaryFilter &rhs);
+  std::string describeProperties();
+
+  Operation *lhsRoot, *rhsRoot;
+  StructuralOptions options;
+  Symbols lhsSymbols, rhsSymbols;
+  Difference difference;
+  absl::Status status;
+
+  /// The operations that hold what is being compared.
+  Operation *lhsUser = nullptr;
+  Operation *rhsUser = nullptr;
+
+  detail::PointerTable<Name> names;
+  /// Attributes and types found equal: the last partner of each of the left's.
+  detail::PointerTable<Partner> pairs;
+  /// Values and blocks.
+  detail::PointerTable<Partner> values;
+  /// Those used before their definition, from the right's side.
+  llvm::DenseMap<const void *, const void *> pendingPartners;
+  llvm::DenseMap<const void *, const void *> distinctOfLhs, distinctOfRhs;
+  /// Pairs of which the left one has another partner by now.
+  std::set<std::pair<const void *, const void *>> otherPairs;
+  std::vector<Level> levels;
+  PropertySink lhsProperties, rhsProperties;
+};
+
+//===----------------------------------------------------------------------===//
+// Attributes and types
+//===----------------------------------------------------------------------===//
+
+bool Comparison::isSameDistinct(const void *lhs, const void *rhs) {
+  auto [lhsIt, lhsNew] = distinctOfLhs.try_emplace(lhs, rhs);
+  auto [rhsIt, rhsNew] = distinctOfRhs.try_emplace(rhs, lhs);
+  return lhsIt->second == rhs && rhsIt->second == lhs;
+}
+
+bool Comparison::encode(Reference reference, Operation *user, Symbols &symbols,
+                        Record &record) {
+  absl::Status encoded;
+  if (reference.kind == Reference::Kind::Type) {
+    encoded = codec::encode(reference.getType(), record);
+  } else {
+    Attribute attribute = reference.getAttribute();
+    auto symbol = dyn_cast<SymbolRefAttr>(attribute);
+    if (symbol && symbols.normalize()) {
+      record.clear();
+      symbols.encode(user, symbol, record);
+    } else {
+      encoded = codec::encode(attribute, record);
+    }
+  }
+  if (encoded.ok())
+    return true;
+  if (status.ok())
+    status = std::move(encoded);
+  return false;
+}
+
+bool Comparison::isSameSlow(Reference lhsStart, Reference rhsStart) {
+  struct Pair {
+    Reference lhs, rhs;
+  };
+  SmallVector<Pair, 8> stack{{lhsStart, rhsStart}};
+  SmallVector<const void *, 8> added;
+  bool reachesSymbol = false;
+  std::optional<Record> lhsRecord, rhsRecord;
+  bool same = true;
+
+  while (!stack.empty() && same) {
+    auto [lhs, rhs] = stack.pop_back_val();
+    if (lhs.kind != rhs.kind) {
+      same = false;
+      break;
+    }
+    if (lhs.kind == Reference::Kind::Bytes) {
+      same = lhs.size == rhs.size &&
+             (lhs.pointer == rhs.pointer ||
+              std::memcmp(lhs.pointer, rhs.pointer, lhs.size) == 0);
+      continue;
+    }
+    if (!lhs.pointer || !rhs.pointer) {
+      same = lhs.pointer == rhs.pointer;
+      continue;
+    }
+    Partner &partner = pairs[lhs.pointer];
+    if (partner.pointer == rhs.pointer)
+      continue;
+    // Equal attributes at several addresses: resources under several keys, or
+    // attributes of several contexts. Cycles end here as well.
+    if (partner.pointer &&
+        !otherPairs.insert({lhs.pointer, rhs.pointer}).second)
+      continue;
+    // Taken for equal from here on: if they are not, all ends with that.
+    partner.pointer = rhs.pointer;
+    added.push_back(lhs.pointer);
+
+    // The kinds of which most modules have most.
+    if (lhs.kind == Reference::Kind::Attribute) {
+      Attribute left = lhs.getAttribute(), right = rhs.getAttribute();
+      if (auto leftInteger = dyn_cast<IntegerAttr>(left)) {
+        if (auto rightInteger = dyn_cast<IntegerAttr>(right)) {
+          const APInt &leftValue = leftInteger.getValue();
+          const APInt &rightValue = rightInteger.getValue();
+          same = leftValue.getBitWidth() == rightValue.getBitWidth() &&
+                 leftValue == rightValue;
+          if (same)
+            stack.push_back({Reference::to(leftInteger.getType()),
+                             Reference::to(rightInteger.getType())});
+          continue;
+        }
+      } else if (auto leftString = dyn_cast<StringAttr>(left)) {
+        if (auto rightString = dyn_cast<StringAttr>(right)) {
+          same = leftString.getValue() == rightString.getValue();
+          if (same)
+            stack.push_back({Reference::to(leftString.getType()),
+                             Reference::to(rightString.getType())});
+          continue;
+        }
+      }
+      if (isa<SymbolRefAttr>(left))
+        reachesSymbol = true;
+      if (isa<DistinctAttr>(left) && isa<DistinctAttr>(right))
+        if (!isSameDistinct(lhs.pointer, rhs.pointer)) {
+          same = false;
+          continue;
+        }
+    }
+
+    if (!lhsRecord) {
+      lhsRecord.emplace();
+      rhsRecord.emplace();
+    }
+    if (!encode(lhs, lhsUser, lhsSymbols, *lhsRecord) ||
+        !encode(rhs, rhsUser, rhsSymbols, *rhsRecord)) {
+      same = false;
+      continue;
+    }
+    if (lhsRecord->bytes != rhsRecord->bytes ||
+        lhsRecord->references.size() != rhsRecord->references.size()) {
+      same = false;
+      continue;
+    }
+    // Depth first and in order, as distinct attributes are numbered. Data that
+    // the record owns goes with it, and is compared at once.
+    size_t first = stack.size();
+    for (size_t i = lhsRecord->references.size(); i-- > 0;) {
+      Reference left = lhsRecord->references[i];
+      Reference right = rhsRecord->references[i];
+      if (left.kind == Reference::Kind::Bytes &&
+          right.kind == Reference::Kind::Bytes) {
+        if (left.size != right.size ||
+            (left.pointer != right.pointer &&
+             std::memcmp(left.pointer, right.pointer, left.size) != 0)) {
+          same = false;
+          break;
+        }
+        continue;
+      }
+      stack.push_back({left, right});
+    }
+    if (!same)
+      stack.truncate(first);
+  }
+
+  // What turned out different is not to be taken for equal. Nor is what reaches
+  // a symbol reference, where names do not count: what that means depends on
+  // the operation that holds it.
+  if (!same || (reachesSymbol &&
+                options.symbols != StructuralOptions::Symbols::Exact)) {
+    for (const void *pointer : added)
+      pairs[pointer].pointer = nullptr;
+    otherPairs.clear();
+  }
+  return same;
+}
+
+//===----------------------------------------------------------------------===//
+// Operations
+//===----------------------------------------------------------------------===//
+
+/// Whether a value, or a block where `type` is null, is defined below the root.
+static bool isInside(const void *pointer, Type type, Operation *root) {
+  Operation *op;
+  if (type) {
+    Value value = Value::getFromOpaquePointer(pointer);
+    op = value.getDefiningOp();
+    if (!op)
+      op = value.getParentBlock()->getParentOp();
+    // The root's own results, and the arguments of its own blocks, are below it.
+  } else {
+    op = static_cast<Block *>(const_cast<void *>(pointer))->getParentOp();
+  }
+  return op && root->isAncestor(op);
+}
+
+bool Comparison::isSameUse(const void *lhs, Type lhsType, const void *rhs,
+                           Type rhsType) {
+  Partner &partner = values[lhs];
+  if (LLVM_LIKELY(partner.pointer != nullptr))
+    return partner.pointer == rhs;
+  // The first use of something that is defined later, or outside.
+  partner.pointer = rhs;
+  if (!pendingPartners.try_emplace(rhs, lhs).second)
+    return false;
+  return isInside(lhs, lhsType, lhsRoot) == isInside(rhs, rhsType, rhsRoot) &&
+         isSame(lhsType, rhsType);
+}
+
+bool Comparison::define(const void *lhs, const void *rhs) {
+  Partner &partner = values[lhs];
+  if (LLVM_UNLIKELY(!pendingPartners.empty())) {
+    auto it = pendingPartners.find(rhs);
+    if (it != pendingPartners.end()) {
+      bool same = it->second == lhs;
+      pendingPartners.erase(it);
+      return same;
+    }
+  }
+  if (partner.pointer)
+    return false;
+  partner.pointer = rhs;
+  return true;
+}
+
+bool Comparison::compareRecords(Record &lhs, Record &rhs) {
+  if (lhs.bytes != rhs.bytes || lhs.references.size() != rhs.references.size())
+    return false;
+  for (size_t i = 0, e = lhs.references.size(); i != e; ++i) {
+    Reference left = lhs.references[i], right = rhs.references[i];
+    if (left.kind != right.kind)
+      return false;
+    if (left.kind == Reference::Kind::Bytes) {
+      if (left.size != right.size ||
+          std::memcmp(left.pointer, right.pointer, left.size) != 0)
+        return false;
+    } else if (!isSame(left, right)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool Comparison::compareProperties(const Name &name, bool nameless) {
+  lhsProperties.clear();
+  rhsProperties.clear();
+  name.info.writeProperties(lhsUser, lhsProperties, nameless);
+  name.otherInfo.writeProperties(rhsUser, rhsProperties, nameless);
+  for (PropertySink *sink : {&lhsProperties, &rhsProperties})
+    if (!sink->status.ok()) {
+      status = sink->status;
+      return false;
+    }
+  return compareRecords(lhsProperties.record, rhsProperties.record);
+}
+
+bool Comparison::compareOperations(Operation *lhs, Operation *rhs) {
+  lhsUser = difference.lhs = lhs;
+  rhsUser = difference.rhs = rhs;
+  difference.lhsBlock = difference.rhsBlock = nullptr;
+
+  Name &name = names[lhs->getName().getAsOpaquePointer()];
+  const void *rhsName = rhs->getName().getAsOpaquePointer();
+  if (LLVM_UNLIKELY(name.other != rhsName)) {
+    if (lhs->getName().getStringRef() != rhs->getName().getStringRef())
+      return differ(Kind::Name);
+    OperationInfo lhsInfo = OperationInfo::of(lhs);
+    OperationInfo rhsInfo = OperationInfo::of(rhs);
+    if (lhsInfo.properties != rhsInfo.properties)
+      return differ(Kind::Registration);
+    name.other = rhsName;
+    name.info = lhsInfo;
+    name.otherInfo = rhsInfo;
+  }
+
+  unsigned operands = lhs->getNumOperands();
+  if (operands != rhs->getNumOperands())
+    return differ(Kind::OperandCount);
+  for (unsigned i = 0; i != operands; ++i) {
+    Value left = lhs->getOperand(i), right = rhs->getOperand(i);
+    if (!isSameUse(left.getAsOpaquePointer(), left.getType(),
+                   right.getAsOpaquePointer(), right.getType()))
+      return differ(Kind::Operand, i);
+  }
+  unsigned successors = lhs->getNumSuccessors();
+  if (successors != rhs->getNumSuccessors())
+    return differ(Kind::SuccessorCount);
+  for (unsigned i = 0; i != successors; ++i)
+    if (!isSameUse(lhs->getSuccessor(i), Type(), rhs->getSuccessor(i), Type()))
+      return differ(Kind::Successor, i);
+  unsigned results = lhs->getNumResults();
+  if (results != rhs->getNumResults())
+    return differ(Kind::ResultCount);
+  for (unsigned i = 0; i != results; ++i) {
+    OpResult left = lhs->getOpResult(i), right = rhs->getOpResult(i);
+    if (!isSame(left.getType(), right.getType()))
+      return differ(Kind::ResultType, i);
+    if (!define(left.getAsOpaquePointer(), right.getAsOpaquePointer()))
+      return differ(Kind::ResultUse, i);
+  }
+
+  bool nameless = false;
+  if (LLVM_UNLIKELY(lhsSymbols.normalize())) {
+    nameless = lhsSymbols.isNameless(lhs);
+    if (nameless != rhsSymbols.isNameless(rhs))
+      return differ(Kind::Symbol);
+  }
+  if (name.info.properties != detail::PropertyKind::None &&
+      !compareProperties(name, nameless))
+    return differ(Kind::Properties);
+  DictionaryFilter lhsDictionary(lhs, options, nameless);
+  DictionaryFilter rhsDictionary(rhs, options, nameless);
+  using Form = DictionaryFilter::Form;
+  if (lhsDictionary.getForm() != rhsDictionary.getForm())
+    return differ(Kind::Attributes);
+  if (lhsDictionary.getForm() == Form::Whole) {
+    if (!isSame(lhsDictionary.getDictionary(), rhsDictionary.getDictionary()))
+      return differ(Kind::Attributes);
+  } else if (lhsDictionary.getForm() == Form::Entries) {
+    lhsProperties.clear();
+    rhsProperties.clear();
+    OperationInfo::writeEntries(lhsDictionary.getDictionary(), lhsProperties,
+                                lhsDictionary);
+    OperationInfo::writeEntries(rhsDictionary.getDictionary(), rhsProperties,
+                                rhsDictionary);
+    if (!compareRecords(lhsProperties.record, rhsProperties.record))
+      return differ(Kind::Attributes);
+  }
+  if (options.includeLocations &&
+      !isSame(Attribute(lhs->getLoc()), Attribute(rhs->getLoc())))
+    return differ(Kind::Location);
+
+  unsigned regions = lhs->getNumRegions();
+  if (regions != rhs->getNumRegions())
+    return differ(Kind::RegionCount);
+  if (regions != 0) {
+    levels.push_back({lhs, rhs, 0, nullptr, nullptr, {}, {}});
+    return enterRegion(levels.back());
+  }
+  return true;
+}
+
+bool Comparison::enterRegion(Level &level) {
+  lhsUser = difference.lhs = level.lhs;
+  rhsUser = difference.rhs = level.rhs;
+  difference.lhsBlock = difference.rhsBlock = nullptr;
+  Region &lhs = level.lhs->getRegion(level.region);
+  Region &rhs = level.rhs->getRegion(level.region);
+  auto lhsIt = lhs.begin(), lhsEnd = lhs.end();
+  auto rhsIt = rhs.begin(), rhsEnd = rhs.end();
+  for (; lhsIt != lhsEnd && rhsIt != rhsEnd; ++lhsIt, ++rhsIt)
+    if (!define(&*lhsIt, &*rhsIt))
+      return differ(Kind::BlockCount, level.region);
+  if (lhsIt != lhsEnd || rhsIt != rhsEnd)
+    return differ(Kind::BlockCount, level.region);
+  level.lhsBlock = level.rhsBlock = nullptr;
+  if (lhs.empty())
+    return true;
+  return enterBlock(level, &lhs.front(), &rhs.front());
+}
+
+bool Comparison::enterBlock(Level &level, Block *lhs, Block *rhs) {
+  lhsUser = difference.lhs = level.lhs;
+  rhsUser = difference.rhs = level.rhs;
+  difference.lhsBlock = level.lhsBlock = lhs;
+  difference.rhsBlock = level.rhsBlock = rhs;
+  level.lhsNext = lhs->begin();
+  level.rhsNext = rhs->begin();
+  unsigned arguments = lhs->getNumArguments();
+  if (arguments != rhs->getNumArguments())
+    return differ(Kind::ArgumentCount);
+  for (unsigned i = 0; i != arguments; ++i) {
+    BlockArgument left = lhs->getArgument(i), right = rhs->getArgument(i);
+    if (!isSame(left.getType(), right.getType()))
+      return differ(Kind::ArgumentType, i);
+    if (!define(left.getAsOpaquePointer(), right.getAsOpaquePointer()))
+      return differ(Kind::ArgumentUse, i);
+    if (options.includeLocations &&
+        !isSame(Attribute(left.getLoc()), Attribute(right.getLoc())))
+      return differ(Kind::ArgumentLocation, i);
+  }
+  return true;
+}
+
+bool Comparison::step() {
+  Level &level = levels.back();
+  if (level.lhsBlock) {
+    bool lhsDone = level.lhsNext == level.lhsBlock->end();
+    bool rhsDone = level.rhsNext == level.rhsBlock->end();
+    if (lhsDone != rhsDone) {
+      difference.lhs = level.lhs;
+      difference.rhs = level.rhs;
+      difference.lhsBlock = level.lhsBlock;
+      difference.rhsBlock = level.rhsBlock;
+      return differ(Kind::OperationCount);
+    }
+    if (!lhsDone) {
+      Operation *lhs = &*level.lhsNext++;
+      Operation *rhs = &*level.rhsNext++;
+      // Invalidates `level`.
+      return compareOperations(lhs, rhs);
+    }
+    if (Block *lhs = level.lhsBlock->getNextNode())
+      return enterBlock(level, lhs, level.rhsBlock->getNextNode());
+  }
+  if (++level.region != level.lhs->getNumRegions())
+    return enterRegion(level);
+  levels.pop_back();
+  return true;
+}
+
+bool Comparison::run() {
+  assert(lhsRoot && rhsRoot && "no operation");
+  bool same = compareOperations(lhsRoot, rhsRoot);
+  while (same && !levels.empty())
+    same = step();
+  // What is still pending is defined outside on both sides: were it defined inside
+  // on one, that definition would have met another partner.
+  if (same)
+    return true;
+  if (!status.ok())
+    difference.kind = Kind::Unreadable;
+  return false;
+}
+
+//===----------------------------------------------------------------------===//
+// Messages
+//===----------------------------------------------------------------------===//
+
+std::string quoted(StringRef text) { return absl::StrCat("'", text.str(), "'"); }
+
+std::string nameOf(Operation *op) {
+  std::string text = op->getName().getStringRef().str();
+  if (StringAttr name = Symbols::getName(op))
+    absl::StrAppend(&text, " @", name.getValue().str());
+  return text;
+}
+
+/// `<none>` for `#arith.fastmath<none>`: what is the same on both sides and only
+/// names the kind of attribute says nothing.
+void dropCommonKind(std::string &lhs, std::string &rhs) {
+  size_t end = 0;
+  while (end < lhs.size() && (llvm::isAlnum(lhs[end]) || lhs[end] == '#' ||
+                              lhs[end] == '.' || lhs[end] == '_' ||
+                              lhs[end] == '!'))
+    ++end;
+  if (end < 2 || (lhs[0] != '#' && lhs[0] != '!') || end == lhs.size() ||
+      lhs[end] != '<' || rhs.compare(0, end + 1, lhs, 0, end + 1) != 0)
+    return;
+  lhs.erase(0, end);
+  rhs.erase(0, end);
+}
+
+/// Both values, with what tells them apart.
+template <typename AttributeOrType>
+std::string versus(AttributeOrType lhs, AttributeOrType rhs) {
+  std::string left = codec::describe(lhs);
+  std::string right = codec::describe(rhs);
+  dropCommonKind(left, right);
+  if (left != right)
+    return absl::StrCat(left, " vs ", right);
+  std::string text = absl::StrCat(left, " on both sides, which differ");
+  if constexpr (std::is_same_v<AttributeOrType, Attribute>) {
+    auto leftDense = dyn_cast_or_null<DenseIntOrFPElementsAttr>(lhs);
+    auto rightDense = dyn_cast_or_null<DenseIntOrFPElementsAttr>(rhs);
+    if (leftDense && rightDense &&
+        leftDense.getRawData().size() == rightDense.getRawData().size()) {
+      ArrayRef<char> leftData = leftDense.getRawData();
+      ArrayRef<char> rightData = rightDense.getRawData();
+      size_t byte = std::mismatch(leftData.begin(), leftData.end(),
+                                  rightData.begin())
+                        .first -
+                    leftData.begin();
+      size_t elements = leftDense.getNumElements();
+      if (elements != 0 && byte < leftData.size() &&
+          leftData.size() % elements == 0)
+        absl::StrAppend(&text, " first in element ",
+                        byte / (leftData.size() / elements));
+      return text;
+    }
+    if (isa_and_nonnull<DenseResourceElementsAttr>(lhs))
+      return absl::StrCat(text, " in the contents of a resource");
+    return absl::StrCat(text, " in a part that is not shown");
+  }
+  return text;
+}
+
+std::string count(size_t number, const char *what) {
+  return absl::StrCat(number, " ", what, number == 1 ? "" : "s");
+}
+
+std::string describeBlock(Block *block) {
+  Region *region = block->getParent();
+  unsigned index = std::distance(region->begin(), Region::iterator(block));
+  return absl::StrCat("region ", region->getRegionNumber(), ", block ", index);
+}
+
+std::string describeValue(Value value) {
+  if (auto result = dyn_cast<OpResult>(value)) {
+    Operation *op = result.getOwner();
+    std::string text = absl::StrCat("result ", result.getResultNumber(), " of ");
+    if (Block *block = op->getBlock())
+      absl::StrAppend(&text, "operation ",
+                      std::distance(block->begin(), Block::iterator(op)), " (",
+                      nameOf(op), ") in ", describeBlock(block));
+    else
+      absl::StrAppend(&text, nameOf(op));
+    return text;
+  }
+  auto argument = cast<BlockArgument>(value);
+  return absl::StrCat("argument ", argument.getArgNumber(), " of ",
+                      describeBlock(argument.getOwner()));
+}
+
+/// The way to `op`: the symbols around it by name, and below the innermost of
+/// them, or the root, regions, blocks and operations by number.
+std::string Comparison::describePath(Operation *op) {
+  SmallVector<Operation *> around;
+  for (Operation *current = op;; current = current->getParentOp()) {
+    around.push_back(current);
+    if (current == lhsRoot)
+      break;
+  }
+  // From the innermost symbol outwards, only symbols are named.
+  size_t anchor = around.size() - 1;
+  for (size_t i = 0; i != around.size(); ++i)
+    if (Symbols::getName(around[i])) {
+      anchor = i;
+      break;
+    }
+  std::string path;
+  for (size_t i = around.size(); i-- > anchor + 1;)
+    if (Symbols::getName(around[i]))
+      absl::StrAppend(&path, nameOf(around[i]), ", ");
+  absl::StrAppend(&path, nameOf(around[anchor]));
+  // Deep nests are cut in the middle.
+  constexpr size_t shownLevels = 8;
+  for (size_t i = anchor; i-- > 0;) {
+    if (anchor > 2 * shownLevels && i == anchor - shownLevels - 1) {
+      absl::StrAppend(&path, ", ... ", anchor - 2 * shownLevels,
+                      " levels ...");
+      i = shownLevels;
+      continue;
+    }
+    Operation *current = around[i];
+    Block *block = current->getBlock();
+    absl::StrAppend(&path, ", ", describeBlock(block), ", operation ",
+                    std::distance(block->begin(), Block::iterator(current)),
+                    " (", current->getName().getStringRef().str(), ")");
+  }
+  return path;
+}
+
+std::string Comparison::describeAttributes(DictionaryFilter &lhs,
+                                           DictionaryFilter &rhs) {
+  for (NamedAttribute entry : lhs.getDictionary()) {
+    StringRef name = entry.getName().strref();
+    if (!lhs(name))
+      continue;
+    Attribute other =
+        rhs(name) ? rhs.getDictionary().get(name) : Attribute();
+    if (!isSame(entry.getValue(), other))
+      return absl::StrCat("attribute ", quoted(name), ": ",
+                          versus(entry.getValue(), other));
+  }
+  for (NamedAttribute entry : rhs.getDictionary()) {
+    StringRef name = entry.getName().strref();
+    if (rhs(name) && !(lhs(name) && lhs.getDictionary().get(name)))
+      return absl::StrCat("attribute ", quoted(name), ": ",
+                          versus(Attribute(), entry.getValue()));
+  }
+  return "attributes differ";
+}
+
+std::string Comparison::describeProperties() {
+  Operation *lhs = difference.lhs, *rhs = difference.rhs;
+  bool nameless = lhsSymbols.isNameless(lhs);
+  if (!lhs->getName().isRegistered()) {
+    auto left = dyn_cast_or_null<DictionaryAttr>(lhs->getPropertiesAsAttribute());
+    auto right =
+        dyn_cast_or_null<DictionaryAttr>(rhs->getPropertiesAsAttribute());
+    if (!left || !right)
+      return absl::StrCat("properties: ", versus(Attribute(left),
+                                                 Attribute(right)));
+    for (NamedAttribute entry : left) {
+      Attribute other = right.get(entry.getName().strref());
+      if (!isSame(entry.getValue(), other))
+        return absl::StrCat("property ", quoted(entry.getName().strref()), ": ",
+                            versus(entry.getValue(), other));
+    }
+    for (NamedAttribute entry : right)
+      if (!left.get(entry.getName().strref()))
+        return absl::StrCat("property ", quoted(entry.getName().strref()), ": ",
+                            versus(Attribute(), entry.getValue()));
+    return "properties differ";
+  }
+  for (StringAttr name : lhs->getName().getAttributeNames()) {
+    StringRef text = name.getValue();
+    // Asking for these by name would make an attribute of them.
+    if (text.ends_with("SegmentSizes") || text.ends_with("_segment_sizes") ||
+        (nameless && text == "sym_name"))
+      continue;
+    std::optional<Attribute> left = lhs->getInherentAttr(text);
+    std::optional<Attribute> right = rhs->getInherentAttr(text);
+    if (!left || !right)
+      continue;
+    if (!isSame(*left, *right))
+      return absl::StrCat("property ", quoted(text), ": ",
+                          versus(*left, *right));
+  }
+  return "a property that is not an attribute, such as the sizes of operand "
+         "groups, differs";
+}
+
+std::string Comparison::describeDifference() {
+  Operation *lhs = difference.lhs, *rhs = difference.rhs;
+  unsigned index = difference.index;
+  switch (difference.kind) {
+  case Kind::None:
+  case Kind::Unreadable:
+    return "no difference";
+  case Kind::Name:
+    return absl::StrCat("name: ", lhs->getName().getStringRef().str(), " vs ",
+                        rhs->getName().getStringRef().str());
+  case Kind::Registration:
+    return "the operation is registered on one side only";
+  case Kind::OperandCount:
+    return absl::StrCat(count(lhs->getNumOperands(), "operand"), " vs ",
+                        rhs->getNumOperands());
+  case Kind::Operand: {
+    Value left = lhs->getOperand(index), right = rhs->getOperand(index);
+    std::string leftText = describeValue(left);
+    std::string rightText = describeValue(right);
+    if (leftText == rightText && left.getType() && right.getType())
+      return absl::StrCat("operand ", index, ": ", leftText, " of type ",
+                          versus(left.getType(), right.getType()));
+    return absl::StrCat("operand ", index, ": ", leftText, " vs ", rightText);
+  }
+  case Kind::ResultCount:
+    return absl::StrCat(count(lhs->getNumResults(), "result"), " vs ",
+                        rhs->getNumResults());
+  case Kind::ResultType:
+    return absl::StrCat("type of result ", index, ": ",
+                        versus(lhs->getResult(index).getType(),
+                               rhs->getResult(index).getType()));
+  case Kind::ResultUse:
+    return absl::StrCat("result ", index,
+                        " was used before in places that differ");
+  case Kind::SuccessorCount:
+    return absl::StrCat(count(lhs->getNumSuccessors(), "successor"), " vs ",
+                        rhs->getNumSuccessors());
+  case Kind::Successor:
+    return absl::StrCat("successor ", index, ": ",
+                        describeBlock(lhs->getSuccessor(index)), " vs ",
+                        describeBlock(rhs->getSuccessor(index)));
+  case Kind::RegionCount:
+    return absl::StrCat(count(lhs->getNumRegions(), "region"), " vs ",
+                        rhs->getNumRegions());
+  case Kind::BlockCount: {
+    auto blocks = [&](Operation *op) {
+      Region &region = op->getRegion(index);
+      return std::distance(region.begin(), region.end());
+    };
+    return absl::StrCat("region ", index, ": ", count(blocks(lhs), "block"),
+                        " vs ", blocks(rhs));
+  }
+  case Kind::ArgumentCount:
+    return absl::StrCat(count(difference.lhsBlock->getNumArguments(),
+                              "argument"),
+                        " vs ", difference.rhsBlock->getNumArguments());
+  case Kind::ArgumentType:
+    return absl::StrCat(
+        "type of argument ", index, ": ",
+        versus(difference.lhsBlock->getArgument(index).getType(),
+               difference.rhsBlock->getArgument(index).getType()));
+  case Kind::ArgumentLocation:
+    return absl::StrCat(
+        "location of argument ", index, ": ",
+        versus(Attribute(difference.lhsBlock->getArgument(index).getLoc()),
+               Attribute(difference.rhsBlock->getArgument(index).getLoc())));
+  case Kind::ArgumentUse:
+    return absl::StrCat("argument ", index,
+                        " was used before in places that differ");
+  case Kind::OperationCount:
+    return absl::StrCat(
+        count(difference.lhsBlock->getOperations().size(), "operation"), " vs ",
+        difference.rhsBlock->getOperations().size());
+  case Kind::Properties:
+    return describeProperties();
+  case Kind::Attributes: {
+    DictionaryFilter left(lhs, options, lhsSymbols.isNameless(lhs));
+    DictionaryFilter right(rhs, options, rhsSymbols.isNameless(rhs));
+    return describeAttributes(left, right);
+  }
+  case Kind::Location:
+    return absl::StrCat("location: ", versus(Attribute(lhs->getLoc()),
+                                             Attribute(rhs->getLoc())));
+  case Kind::Symbol:
+    return "the name of the symbol counts on one side only";
+  }
+  return "";
+}
+
+absl::Status Comparison::describe() {
+  std::string path = describePath(difference.lhs);
+  if (difference.lhsBlock)
+    absl::StrAppend(&path, ", ", describeBlock(difference.lhsBlock));
+  if (difference.kind == Kind::Unreadable)
+    return absl::Status(status.code(),
+                        absl::StrCat(path, ": ", status.message()));
+  return absl::InvalidArgumentError(
+      absl::StrCat(path, ": ", describeDifference()));
+}
+
+} // namespace
+
+absl::Status checkEquivalence(Operation *lhs, Operation *rhs,
+                              const StructuralOptions &options) {
+  Comparison comparison(lhs, rhs, options);
+  return comparison.run() ? absl::OkStatus() : comparison.describe();
+}
+
+bool isEquivalent(Operation *lhs, Operation *rhs,
+                  const StructuralOptions &options) {
+  return Comparison(lhs, rhs, options).run();
+}
+
+} // namespace ctxpool
