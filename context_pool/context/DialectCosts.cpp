@@ -43,37 +43,39 @@ namespace {
 
 /// What a context has registered.
 ///
-/// MLIR enumerates dialects and operations. Of types and attributes it only
-/// mixes their numbers into `MLIRContext::getRegistryHash`, from which they are
-/// found again: the hash is of four small numbers, two of which are known.
+/// MLIR enumerates operations. Dialects (while one is being loaded), types and
+/// attributes it only mixes, as numbers, into `MLIRContext::getRegistryHash`. They
+/// are found again by trying: loading a dialect adds few.
 struct RegistryCounts {
-  size_t dialects = 0, operations = 0, types = 0, attributes = 0;
+  // Of the type that `DenseMap::size` has: a hash is of bytes.
+  unsigned dialects = 0, operations = 0, types = 0, attributes = 0;
 
   /// As `MLIRContext::getRegistryHash` mixes them.
   llvm::hash_code hash() const {
     llvm::hash_code hash(0);
-    for (size_t count : {dialects, attributes, operations, types})
+    for (unsigned count : {dialects, attributes, operations, types})
       hash = llvm::hash_combine(hash, count);
     return hash;
   }
 
-  /// The counts of `context`, which was `*this` before a dialect was loaded.
-  /// Types and attributes stay as they were where the search finds none that
-  /// make the hash, which an MLIR that mixes otherwise would lead to.
+  /// The counts of `context`, which was `*this` before. Types and attributes stay
+  /// as they were where no numbers are found that make the hash, which an MLIR
+  /// that mixes otherwise would lead to.
   RegistryCounts after(mlir::MLIRContext &context) const {
+    constexpr unsigned mostEntities = 512, mostDialects = 16;
     RegistryCounts now = *this;
-    now.dialects = context.getLoadedDialects().size();
     now.operations = context.getRegisteredOperations().size();
     llvm::hash_code wanted = context.getRegistryHash();
-    constexpr size_t mostOfOneDialect = 512;
-    for (size_t added = 0; added <= mostOfOneDialect; ++added)
-      for (size_t addedTypes = 0; addedTypes <= added; ++addedTypes) {
-        RegistryCounts guess = now;
-        guess.types += addedTypes;
-        guess.attributes += added - addedTypes;
-        if (guess.hash() == wanted)
-          return guess;
-      }
+    for (unsigned added = 0; added <= mostEntities; ++added)
+      for (unsigned addedTypes = 0; addedTypes <= added; ++addedTypes)
+        for (unsigned loading = 0; loading <= mostDialects; ++loading) {
+          RegistryCounts guess = now;
+          guess.dialects += loading;
+          guess.types += addedTypes;
+          guess.attributes += added - addedTypes;
+          if (guess.hash() == wanted)
+            return guess;
+        }
     return now;
   }
 };

@@ -463,7 +463,7 @@ TEST(ContextTemplateTest, DialectCostsTellWhatEachDialectRegistersAndTakes) {
     });
   };
   // Counted in the dialects' definitions.
-  EXPECT_EQ(cost("async").types, 3u);
+  EXPECT_EQ(cost("async").types, 6u);
   EXPECT_EQ(cost("async").attributes, 0u);
   EXPECT_EQ(cost("cf").operations, 4u);
   EXPECT_EQ(cost("dlti").types, 0u);

@@ -1,0 +1,91 @@
+//===- CommandLine.cpp - What the commands' options share -----------------===//
+//
+// Part of the context_pool project, under the Apache License v2.0 with LLVM
+// Exceptions. See LICENSE for license information.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "bench/CommandLine.h"
+
+#include "bench/Environment.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SmallVector.h"
+
+#include <string>
+
+using namespace ctxpool;
+using namespace ctxpool::bench;
+
+void bench::printError(const llvm::Twine &message) {
+  llvm::errs() << "ctxpool-bench: error: " << message << "\n";
+}
+
+void bench::printWarning(const llvm::Twine &message) {
+  llvm::errs() << "ctxpool-bench: warning: " << message << "\n";
+}
+
+int bench::usageError(const llvm::Twine &message, llvm::StringRef command) {
+  // MLIR's complaints about a pipeline show the text in further lines.
+  std::string text = message.str();
+  printError(llvm::StringRef(text).split('\n').first.rtrim(". ") +
+             ". Try 'ctxpool-bench " + command + (command.empty() ? "" : " ") +
+             "--help'");
+  return exitUsage;
+}
+
+void bench::printVersion(llvm::raw_ostream &stream) {
+  const Environment &environment = getEnvironment();
+  stream << "ctxpool-bench " << environment.version << "\n"
+         << environment.describeBuild() << "\n";
+}
+
+/// libLLVM and MLIR bring some hundred options of their own, such as those that
+/// print passes, which every command would take. They are about other tools.
+static void removeForeignOptions() {
+  static constexpr llvm::StringLiteral kept[] = {
+      "h", "help", "help-hidden", "help-list", "help-list-hidden", "version"};
+  llvm::SmallVector<llvm::cl::Option *> foreign;
+  for (auto &[name, option] : llvm::cl::getRegisteredOptions())
+    if (!llvm::is_contained(kept, name))
+      foreign.push_back(option);
+  for (llvm::cl::Option *option : foreign)
+    option->removeArgument();
+}
+
+bool bench::parseCommandLine(int argc, const char *const *argv,
+                             llvm::cl::SubCommand &command,
+                             llvm::cl::OptionCategory &category,
+                             llvm::StringRef explanation) {
+  removeForeignOptions();
+  llvm::cl::HideUnrelatedOptions(category, command);
+  llvm::cl::SetVersionPrinter(printVersion);
+  llvm::cl::extrahelp help(explanation);
+
+  std::string complaint;
+  llvm::raw_string_ostream stream(complaint);
+  if (llvm::cl::ParseCommandLineOptions(argc, argv, "", &stream))
+    return true;
+
+  // A value that does not parse was complained about on stderr already. What is
+  // left comes as a line or two that each begin with the program's name:
+  // `Unknown command line argument '--x'.  Try: '... --help'` and `Did you mean
+  // '--y'?`
+  llvm::SmallVector<llvm::StringRef> lines;
+  llvm::StringRef(complaint).split(lines, '\n', -1, /*KeepEmpty=*/false);
+  std::string message;
+  for (llvm::StringRef line : lines) {
+    // `-h` is the nearest option to whatever is short, and no help.
+    if (line.contains("Did you mean '-h'"))
+      continue;
+    llvm::StringRef rest = line.split(": ").second.split("  Try: ").first;
+    message += (message.empty() ? "" : " ") + rest.rtrim('.').trim().str();
+    if (!rest.ends_with("?"))
+      message += ".";
+  }
+  if (!message.empty())
+    printError(llvm::Twine(message) + " Try 'ctxpool-bench " +
+               command.getName() + " --help'");
+  return false;
+}

@@ -1,0 +1,49 @@
+//===- CommandLine.h - What the commands' options share ------- -*- C++ -*-===//
+//
+// Part of the context_pool project, under the Apache License v2.0 with LLVM
+// Exceptions. See LICENSE for license information.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef CONTEXT_POOL_BENCH_COMMANDLINE_H
+#define CONTEXT_POOL_BENCH_COMMANDLINE_H
+
+#include "llvm/ADT/StringRef.h"
+#include "llvm/ADT/Twine.h"
+#include "llvm/Support/CommandLine.h"
+#include "llvm/Support/raw_ostream.h"
+
+namespace ctxpool::bench {
+
+enum ExitStatus : int {
+  exitSuccess = 0,
+  exitFailure = 1, ///< A request failed, a file is missing, results differ.
+  exitUsage = 2,   ///< The command line is wrong; nothing was run.
+};
+
+/// Prints `ctxpool-bench: error: <message>` to stderr.
+void printError(const llvm::Twine &message);
+
+/// Prints `ctxpool-bench: warning: <message>` to stderr.
+void printWarning(const llvm::Twine &message);
+
+/// Prints an error about the command line, and where to read more, as one line;
+/// returns `exitUsage`.
+int usageError(const llvm::Twine &message, llvm::StringRef command);
+
+/// Parses the options of `command`, which are those in `category`. Prints one
+/// line to stderr and returns false where the command line is wrong. `--help`
+/// and `--version` print to stdout and end the process with status 0;
+/// `explanation` follows the options.
+bool parseCommandLine(int argc, const char *const *argv,
+                      llvm::cl::SubCommand &command,
+                      llvm::cl::OptionCategory &category,
+                      llvm::StringRef explanation = "");
+
+/// Prints what `--version` prints.
+void printVersion(llvm::raw_ostream &stream);
+
+} // namespace ctxpool::bench
+
+#endif // CONTEXT_POOL_BENCH_COMMANDLINE_H

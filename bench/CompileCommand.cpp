@@ -1,0 +1,565 @@
+//===- CompileCommand.cpp - ctxpool-bench compile -------------------------===//
+//
+// Part of the context_pool project, under the Apache License v2.0 with LLVM
+// Exceptions. See LICENSE for license information.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "bench/CommandLine.h"
+#include "bench/Commands.h"
+#include "bench/CompileMode.h"
+#include "bench/CompileRun.h"
+#include "bench/Environment.h"
+#include "bench/ModuleSource.h"
+#include "bench/Registration.h"
+#include "bench/Statistics.h"
+#include "bench/TextTable.h"
+
+#include "context_pool/context/Pipeline.h"
+
+#include "mlir/IR/DialectRegistry.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringSet.h"
+#include "llvm/Support/CommandLine.h"
+#include "llvm/Support/Format.h"
+#include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/Process.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace ctxpool;
+using namespace ctxpool::bench;
+namespace cl = llvm::cl;
+
+static constexpr unsigned maxThreads = 1024;
+
+static cl::SubCommand compileCommand(
+    "compile", "serve the same requests with fresh and with pooled contexts");
+static cl::OptionCategory category("Options of compile");
+
+static cl::list<std::string> files(cl::Positional, cl::sub(compileCommand),
+                                   cl::cat(category), cl::desc("[FILES...]"));
+static cl::opt<std::string> passPipeline(
+    "pass-pipeline", cl::sub(compileCommand), cl::cat(category),
+    cl::value_desc("text"),
+    cl::desc("Pipeline with its anchor, such as builtin.module(cse);\n"
+             "overrides the one that a file names in its first\n"
+             "line, // PIPELINE: <text>"));
+static cl::list<std::string>
+    modeNames("modes", cl::sub(compileCommand), cl::cat(category),
+              cl::CommaSeparated, cl::value_desc("a,b,..."),
+              cl::desc("Ways to serve a request (default: all of these):\n"
+                       "fresh: a new context with every dialect loaded\n"
+                       "fresh-lazy: a new context, dialects on demand\n"
+                       "pool: a lease of a context pool"));
+static cl::opt<unsigned>
+    threadCount("threads", cl::sub(compileCommand), cl::cat(category),
+                cl::value_desc("n"),
+                cl::desc("Compile threads (default: one a processor)"));
+static cl::opt<unsigned> requestCount(
+    "requests", cl::sub(compileCommand), cl::cat(category), cl::value_desc("k"),
+    cl::init(512),
+    cl::desc("Measured requests of each mode (default: 512, or one\n"
+             "a module if that is more)"));
+static cl::opt<unsigned>
+    warmupCount("warmup", cl::sub(compileCommand), cl::cat(category),
+                cl::value_desc("n"),
+                cl::desc("Requests of each mode before those, checked and not\n"
+                         "measured (default: each module once on each thread,\n"
+                         "at most 512)"));
+static cl::list<std::string> preloadNames(
+    "preload", cl::sub(compileCommand), cl::cat(category), cl::CommaSeparated,
+    cl::value_desc("what"),
+    cl::desc("Dialects that the pool's contexts begin with: all\n"
+             "(default), pipeline (what the pipelines' passes depend\n"
+             "on), none, or names a,b,c"));
+static cl::opt<std::string> jsonPath(
+    "json", cl::sub(compileCommand), cl::cat(category), cl::value_desc("file"),
+    cl::desc("Write the report as JSON as well; -: to standard output,\n"
+             "in place of the table"));
+static cl::opt<bool>
+    perModule("per-module", cl::sub(compileCommand), cl::cat(category),
+              cl::desc("Add a table of the median latency of each module"));
+static cl::opt<bool>
+    noProgress("no-progress", cl::sub(compileCommand), cl::cat(category),
+               cl::desc("No progress line, which a terminal gets otherwise"));
+static cl::opt<bool> allowUnregistered(
+    "allow-unregistered-dialect", cl::sub(compileCommand), cl::cat(category),
+    cl::desc("Allow operations of dialects that are not registered"));
+static cl::list<std::string>
+    dialectPlugins("load-dialect-plugin", cl::sub(compileCommand),
+                   cl::cat(category), cl::value_desc("so"),
+                   cl::desc("Load dialects from a plugin library"));
+static cl::list<std::string>
+    passPlugins("load-pass-plugin", cl::sub(compileCommand), cl::cat(category),
+                cl::value_desc("so"),
+                cl::desc("Load passes from a plugin library"));
+static constexpr llvm::StringLiteral explanation =
+    "\nFILES are .mlir text or .mlirbc bytecode, folders of them (searched "
+    "recursively),\nor - for standard input; none: the bundled modules.\n";
+
+//===----------------------------------------------------------------------===//
+// From options to a run
+//===----------------------------------------------------------------------===//
+
+/// Why an option of the command line is wrong; empty where none is. Looks at
+/// what can be judged without dialects and files.
+static std::string checkOptions() {
+  if (threadCount.getNumOccurrences() && threadCount == 0)
+    return "--threads=0: at least one thread is needed";
+  if (threadCount > maxThreads)
+    return llvm::formatv("--threads={0}: at most {1} threads",
+                         threadCount.getValue(), maxThreads);
+  if (requestCount == 0)
+    return "--requests=0: at least one request is needed";
+  if (jsonPath.getNumOccurrences() && jsonPath.empty())
+    return "--json= names no file";
+  if (passPipeline.getNumOccurrences() && passPipeline.empty())
+    return "--pass-pipeline= is empty; builtin.module() runs no pass";
+  if (llvm::count(files, "-") > 1)
+    return "'-' is given twice, and standard input can be read once";
+
+  llvm::StringSet<> seen;
+  for (const std::string &mode : modeNames) {
+    if (!llvm::is_contained(getCompileModeNames(), mode))
+      return "--modes: '" + mode + "' is not a mode; the modes are " +
+             llvm::join(getCompileModeNames(), ", ");
+    if (!seen.insert(mode).second)
+      return "--modes: '" + mode + "' is given twice";
+  }
+  if (preloadNames.getNumOccurrences() && !modeNames.empty() &&
+      !llvm::is_contained(modeNames, "pool"))
+    return "--preload is about the mode 'pool', which --modes leaves out";
+  for (const std::string &name : preloadNames)
+    if ((name == "all" || name == "none" || name == "pipeline") &&
+        preloadNames.size() > 1)
+      return "--preload: '" + name + "' cannot be combined with other names";
+  return "";
+}
+
+/// Sets what the pool's template preloads. Returns why that is impossible, or
+/// an empty string.
+static std::string choosePreload(CompileSetup &setup,
+                                 llvm::ArrayRef<ModuleSource> sources) {
+  llvm::StringRef first =
+      preloadNames.empty() ? llvm::StringRef("all") : preloadNames.front();
+  if (first == "all")
+    return "";
+  setup.preload.emplace();
+  if (first == "none")
+    return "";
+  if (first != "pipeline") {
+    for (const std::string &name : preloadNames) {
+      if (!llvm::is_contained(setup.registry->getDialectNames(), name))
+        return "--preload: there is no dialect '" + name + "'";
+      setup.preload->push_back(name);
+    }
+    return "";
+  }
+  // One pool serves all modules, so its contexts have what any of the pipelines
+  // needs: these are put behind each other, each with its anchor, in one that
+  // is never run.
+  std::vector<std::string> pipelines;
+  for (const ModuleSource &source : sources)
+    if (source.error.empty() && !source.pipeline.empty() &&
+        !llvm::is_contained(pipelines, source.pipeline))
+      pipelines.push_back(source.pipeline);
+  if (pipelines.empty()) {
+    // Files that cannot be read are reported by the run.
+    if (llvm::all_of(sources,
+                     [](auto &source) { return !source.error.empty(); }))
+      return "";
+    return "--preload=pipeline: no module has a pipeline";
+  }
+  setup.preloadForPipeline =
+      pipelines.size() == 1
+          ? pipelines.front()
+          : "builtin.module(" + llvm::join(pipelines, ",") + ")";
+  return "";
+}
+
+/// Gives the sources the pipeline of the command line, and finds wrong ones.
+/// Returns whether any module has none.
+static bool choosePipelines(std::vector<ModuleSource> &sources) {
+  bool anyWithout = false;
+  for (ModuleSource &source : sources) {
+    if (!source.error.empty())
+      continue;
+    if (!passPipeline.empty()) {
+      source.pipeline = passPipeline;
+      continue;
+    }
+    if (source.pipeline.empty()) {
+      anyWithout = true;
+      continue;
+    }
+    absl::StatusOr<mlir::OpPassManager> parsed =
+        detail::parsePipeline(source.pipeline);
+    if (!parsed.ok())
+      source.error = source.name +
+                     ":1: error: the PIPELINE comment is wrong: " +
+                     std::string(parsed.status().message());
+  }
+  return anyWithout;
+}
+
+//===----------------------------------------------------------------------===//
+// Progress and messages
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// One line on stderr that is written over and over, and is gone at the end.
+class ProgressLine {
+public:
+  explicit ProgressLine(bool enabled) : enabled(enabled) {}
+  ~ProgressLine() { clear(); }
+
+  void show(llvm::StringRef activity, double done) {
+    std::string text = llvm::formatv("{0}: {1:P0}", activity, done);
+    if (!enabled || text == shown)
+      return;
+    clear();
+    llvm::errs() << text;
+    shown = std::move(text);
+  }
+
+private:
+  void clear() {
+    if (!shown.empty())
+      llvm::errs() << '\r' << std::string(shown.size(), ' ') << '\r';
+    shown.clear();
+  }
+
+  const bool enabled;
+  std::string shown;
+};
+} // namespace
+
+/// Prints what failed or differed: every message once, with the modes in which
+/// it came up.
+template <typename Entry>
+static void printProblems(llvm::ArrayRef<Entry> entries,
+                          llvm::ArrayRef<ModuleSource> sources,
+                          size_t modeCount, llvm::StringRef verb) {
+  std::vector<bool> printed(entries.size());
+  for (size_t i = 0; i < entries.size(); ++i) {
+    if (printed[i])
+      continue;
+    uint64_t count = 0;
+    std::vector<std::string> modes;
+    for (size_t j = i; j < entries.size(); ++j) {
+      if (entries[j].module != entries[i].module ||
+          entries[j].message != entries[i].message)
+        continue;
+      printed[j] = true;
+      count += entries[j].count;
+      modes.push_back(entries[j].mode);
+    }
+    std::string where = modes.size() == modeCount
+                            ? "in every mode"
+                            : "in mode " + llvm::join(modes, ", ");
+    printError(sources[entries[i].module].name + ": " + entries[i].message +
+               llvm::formatv("\n  {0} request{1} {2} {3}", count,
+                             count == 1 ? "" : "s", verb, where)
+                   .str());
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Reports
+//===----------------------------------------------------------------------===//
+
+/// Three digits or more: `0.12`, `12.3`, `1234`.
+static std::string formatNumber(double value) {
+  if (value < 10)
+    return llvm::formatv("{0:F2}", value);
+  return value < 100 ? llvm::formatv("{0:F1}", value)
+                     : llvm::formatv("{0:F0}", value);
+}
+
+static std::string formatMillis(double microseconds) {
+  return formatNumber(microseconds / 1000);
+}
+
+static void printHeader(llvm::ArrayRef<ModuleSource> sources,
+                        const CompileRunOptions &options) {
+  const Environment &environment = getEnvironment();
+  llvm::outs() << "ctxpool-bench " << environment.version
+               << " compile: " << sources.size()
+               << (sources.size() == 1 ? " module, " : " modules, ")
+               << options.requests << " requests a mode after "
+               << options.warmup << " of warm-up, " << options.setup.threads
+               << (options.setup.threads == 1 ? " thread\n" : " threads\n")
+               << environment.describeBuild() << "; " << environment.cpuCount
+               << " x " << environment.cpu << "\n\n";
+}
+
+static void printModes(const CompileRunOutcome &outcome) {
+  TextTable table;
+  table.addRow({"", "", "", "requests", "p50", "p90", "p99", "max", "CPU ms",
+                "peak", "contexts", "results"});
+  table.addRow({"mode", "requests", "failed", "per s", "ms", "ms", "ms", "ms",
+                "each", "MiB", "made", "match"});
+  table.addRule();
+  for (const ModeOutcome &mode : outcome.modes) {
+    std::vector<double> latencies = mode.getAllLatencies();
+    table.addRow(
+        {mode.mode, std::to_string(mode.requests), std::to_string(mode.failed),
+         formatNumber(mode.getThroughput()),
+         formatMillis(percentile(latencies, 50)),
+         formatMillis(percentile(latencies, 90)),
+         formatMillis(percentile(latencies, 99)),
+         formatMillis(percentile(latencies, 100)),
+         formatNumber(mode.cpuSeconds * 1000 / double(mode.requests)),
+         mode.peakResidentBytes
+             ? llvm::formatv("{0:F0}",
+                             double(*mode.peakResidentBytes) / (1 << 20))
+                   .str()
+             : "?",
+         std::to_string(mode.contextsCreated), mode.mismatches ? "NO" : "yes"});
+  }
+  table.print(llvm::outs());
+}
+
+/// The ratio of two throughputs; nothing where the second is none.
+static std::optional<double> getSpeedup(const ModeOutcome &mode,
+                                        const ModeOutcome &baseline) {
+  if (baseline.getThroughput() <= 0)
+    return std::nullopt;
+  return mode.getThroughput() / baseline.getThroughput();
+}
+
+static void printSpeedups(const CompileRunOutcome &outcome) {
+  if (outcome.modes.size() < 2)
+    return;
+  TextTable table;
+  std::vector<std::string> header = {"speed-up of"};
+  for (const ModeOutcome &baseline : outcome.modes)
+    header.push_back("against " + baseline.mode);
+  table.addRow(std::move(header));
+  table.addRule();
+  for (const ModeOutcome &mode : outcome.modes) {
+    std::vector<std::string> row = {mode.mode};
+    for (const ModeOutcome &baseline : outcome.modes) {
+      std::optional<double> speedup = getSpeedup(mode, baseline);
+      row.push_back(speedup ? llvm::formatv("{0:F2} x", *speedup).str() : "?");
+    }
+    table.addRow(std::move(row));
+  }
+  llvm::outs() << "\n";
+  table.print(llvm::outs());
+}
+
+static void printPerModule(const CompileRunOutcome &outcome,
+                           llvm::ArrayRef<ModuleSource> sources) {
+  TextTable table;
+  std::vector<std::string> header = {"module", "bytes"};
+  for (const ModeOutcome &mode : outcome.modes)
+    header.push_back(mode.mode + " p50 ms");
+  table.addRow(std::move(header));
+  table.addRule();
+  for (auto [number, source] : llvm::enumerate(sources)) {
+    // The end of a path tells more than its beginning.
+    llvm::StringRef name = source.name;
+    constexpr size_t maxName = 48;
+    std::vector<std::string> row = {
+        name.size() > maxName ? "..." + name.take_back(maxName - 3).str()
+                              : name.str(),
+        source.bytes ? std::to_string(source.bytes->getBufferSize()) : "-"};
+    for (const ModeOutcome &mode : outcome.modes) {
+      const std::vector<double> &latencies = mode.latenciesUs[number];
+      row.push_back(
+          latencies.empty() ? "-" : formatMillis(percentile(latencies, 50)));
+    }
+    table.addRow(std::move(row));
+  }
+  llvm::outs() << "\n";
+  table.print(llvm::outs());
+}
+
+static llvm::json::Value makeOptional(std::optional<double> value) {
+  return value ? llvm::json::Value(*value) : llvm::json::Value(nullptr);
+}
+
+static llvm::json::Object makeLatency(const std::vector<double> &latencies) {
+  return llvm::json::Object{{"p50", percentile(latencies, 50)},
+                            {"p90", percentile(latencies, 90)},
+                            {"p99", percentile(latencies, 99)},
+                            {"max", percentile(latencies, 100)}};
+}
+
+template <typename Entry>
+static llvm::json::Array makeProblems(llvm::ArrayRef<Entry> entries,
+                                      llvm::ArrayRef<ModuleSource> sources) {
+  llvm::json::Array array;
+  for (const Entry &entry : entries)
+    array.push_back(llvm::json::Object{
+        {"file", llvm::json::fixUTF8(sources[entry.module].name)},
+        {"mode", entry.mode},
+        {"message", llvm::json::fixUTF8(entry.message)},
+        {"count", entry.count}});
+  return array;
+}
+
+static std::string getSpeedupName(const ModeOutcome &mode,
+                                  const ModeOutcome &baseline) {
+  std::string name = mode.mode + "_vs_" + baseline.mode;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+static llvm::json::Object makeJson(const CompileRunOutcome &outcome,
+                                   llvm::ArrayRef<ModuleSource> sources,
+                                   const CompileRunOptions &options,
+                                   llvm::ArrayRef<char *> commandLine) {
+  llvm::json::Object report = makeReport("compile", commandLine);
+  report["threads"] = options.setup.threads;
+  report["requests"] = options.requests;
+  report["warmup"] = options.warmup;
+  report["preload"] =
+      preloadNames.empty() ? "all" : llvm::join(preloadNames, ",");
+  report["baseline_rss_bytes"] =
+      outcome.baselineResidentBytes
+          ? llvm::json::Value(*outcome.baselineResidentBytes)
+          : llvm::json::Value(nullptr);
+
+  llvm::json::Array modes;
+  llvm::json::Object speedups;
+  for (const ModeOutcome &mode : outcome.modes) {
+    modes.push_back(llvm::json::Object{
+        {"mode", mode.mode},
+        {"requests", mode.requests},
+        {"failed", mode.failed},
+        {"wall_seconds", mode.wallSeconds},
+        {"throughput_per_s", mode.getThroughput()},
+        {"latency_us", makeLatency(mode.getAllLatencies())},
+        {"cpu_seconds_per_request", mode.cpuSeconds / double(mode.requests)},
+        {"contexts_created", mode.contextsCreated},
+        {"peak_rss_bytes", mode.peakResidentBytes
+                               ? llvm::json::Value(*mode.peakResidentBytes)
+                               : llvm::json::Value(nullptr)},
+        {"results_match", mode.mismatches == 0},
+        {"mismatches", mode.mismatches}});
+    for (const ModeOutcome &baseline : outcome.modes)
+      if (&mode != &baseline)
+        speedups[getSpeedupName(mode, baseline)] =
+            makeOptional(getSpeedup(mode, baseline));
+  }
+  report["modes"] = std::move(modes);
+  report["speedup"] = std::move(speedups);
+  report["failures"] = makeProblems(llvm::ArrayRef(outcome.failures), sources);
+  report["mismatches"] =
+      makeProblems(llvm::ArrayRef(outcome.mismatches), sources);
+
+  llvm::json::Array modules;
+  for (auto [number, source] : llvm::enumerate(sources)) {
+    llvm::json::Object latencies;
+    for (const ModeOutcome &mode : outcome.modes)
+      if (!mode.latenciesUs[number].empty())
+        latencies[mode.mode] = makeLatency(mode.latenciesUs[number]);
+    modules.push_back(llvm::json::Object{
+        {"file", llvm::json::fixUTF8(source.name)},
+        {"bytes", source.bytes
+                      ? llvm::json::Value(source.bytes->getBufferSize())
+                      : llvm::json::Value(nullptr)},
+        {"pipeline", llvm::json::fixUTF8(source.pipeline)},
+        {"latency_us", std::move(latencies)}});
+  }
+  report["modules"] = std::move(modules);
+  return report;
+}
+
+//===----------------------------------------------------------------------===//
+// The command
+//===----------------------------------------------------------------------===//
+
+int bench::runCompile(int argc, char **argv) {
+  if (!parseCommandLine(argc, argv, compileCommand, category, explanation))
+    return exitUsage;
+  if (std::string complaint = checkOptions(); !complaint.empty())
+    return usageError(complaint, "compile");
+
+  mlir::DialectRegistry registry;
+  if (!registerEverything(registry, dialectPlugins, passPlugins))
+    return exitFailure;
+  if (!passPipeline.empty())
+    if (auto parsed = detail::parsePipeline(passPipeline); !parsed.ok())
+      return usageError("--pass-pipeline: " +
+                            std::string(parsed.status().message()),
+                        "compile");
+
+  std::vector<ModuleSource> sources =
+      files.empty() ? readBundledModules() : readModules(files);
+  bool anyWithoutPipeline = choosePipelines(sources);
+
+  CompileRunOptions options;
+  options.setup.registry = &registry;
+  options.setup.allowUnregisteredDialects = allowUnregistered;
+  options.setup.threads = threadCount.getNumOccurrences()
+                              ? threadCount.getValue()
+                              : std::min(getEnvironment().cpuCount, maxThreads);
+  if (std::string complaint = choosePreload(options.setup, sources);
+      !complaint.empty())
+    return usageError(complaint, "compile");
+  options.modes = modeNames;
+  if (options.modes.empty())
+    for (llvm::StringRef name : getCompileModeNames())
+      options.modes.push_back(name.str());
+  options.requests = requestCount;
+  if (!requestCount.getNumOccurrences())
+    options.requests =
+        std::max(options.requests, static_cast<unsigned>(sources.size()));
+  options.warmup = warmupCount.getNumOccurrences()
+                       ? warmupCount.getValue()
+                       : static_cast<unsigned>(std::min<size_t>(
+                             sources.size() * options.setup.threads, 512));
+
+  warnOfHandicap();
+  if (anyWithoutPipeline)
+    printWarning("some modules have no pipeline and --pass-pipeline is not "
+                 "given: they are parsed, verified and written only");
+  if (options.requests < sources.size())
+    printWarning(llvm::formatv("{0} requests do not reach all {1} modules",
+                               options.requests, sources.size()));
+
+  absl::StatusOr<CompileRunOutcome> outcome = [&] {
+    ProgressLine progress(!noProgress &&
+                          llvm::sys::Process::StandardErrIsDisplayed());
+    options.onProgress = [&](llvm::StringRef activity, double done) {
+      progress.show(activity, done);
+    };
+    return measureModes(sources, options);
+  }();
+  if (!outcome.ok()) {
+    printError(llvm::StringRef(outcome.status().message().data(),
+                               outcome.status().message().size()));
+    return exitFailure;
+  }
+
+  printProblems(llvm::ArrayRef(outcome->failures), sources,
+                options.modes.size(), "failed");
+  printProblems(llvm::ArrayRef(outcome->mismatches), sources,
+                options.modes.size(), "differed");
+
+  bool written = true;
+  if (jsonPath != "-") {
+    printHeader(sources, options);
+    printModes(*outcome);
+    printSpeedups(*outcome);
+    if (perModule)
+      printPerModule(*outcome, sources);
+    llvm::outs().flush();
+  }
+  if (!jsonPath.empty())
+    written = writeReport(
+        makeJson(*outcome, sources, options, llvm::ArrayRef(argv, argc)),
+        jsonPath);
+  return outcome->failures.empty() && outcome->mismatches.empty() && written
+             ? exitSuccess
+             : exitFailure;
+}

@@ -1,0 +1,98 @@
+//===- CompileMode.h - Ways to serve a compile request -------- -*- C++ -*-===//
+//
+// Part of the context_pool project, under the Apache License v2.0 with LLVM
+// Exceptions. See LICENSE for license information.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef CONTEXT_POOL_BENCH_COMPILEMODE_H
+#define CONTEXT_POOL_BENCH_COMPILEMODE_H
+
+#include "bench/ModuleSource.h"
+
+#include "absl/status/statusor.h"
+#include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/StringRef.h"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace mlir {
+class DialectRegistry;
+} // namespace mlir
+
+namespace ctxpool {
+class ContextLease;
+} // namespace ctxpool
+
+namespace ctxpool::bench {
+
+/// What all modes are set up with.
+struct CompileSetup {
+  /// Dialects and extensions. Has to outlive the mode.
+  const mlir::DialectRegistry *registry = nullptr;
+  bool allowUnregisteredDialects = false;
+
+  /// What the pool's template preloads; see `ContextTemplateOptions`.
+  std::optional<std::vector<std::string>> preload;
+  std::string preloadForPipeline;
+
+  /// Threads that call `serve` at one time.
+  unsigned threads = 1;
+};
+
+/// A compile server in one way of dealing with contexts.
+///
+/// A request is: the bytes of a module arrive on a compile thread; parse and
+/// verify, run the pipeline, write the result as bytecode. Its latency covers
+/// what the thread is busy with, so the destruction of what the request made as
+/// well. No mode lets a context have threads: a server that compiles on many
+/// threads has enough of them, and contexts that start threads of their own are
+/// slower.
+///
+/// Thread safety: every member may be called from several threads at once.
+class CompileMode {
+public:
+  virtual ~CompileMode() = default;
+
+  virtual llvm::StringRef getName() const = 0;
+
+  /// Compiles `source`, which has bytes, and returns the result as bytecode.
+  ///
+  /// Errors: any code; the message says which step failed and has MLIR's
+  ///         diagnostics.
+  virtual absl::StatusOr<std::string> serve(const ModuleSource &source) = 0;
+
+  /// Contexts that were made so far.
+  virtual uint64_t getContextsCreated() const = 0;
+
+  /// Whether a request is served by contexts that were made before it.
+  virtual bool keepsContexts() const { return false; }
+};
+
+/// The names of all modes, in the order in which reports list them:
+///   fresh       a new context with every dialect loaded and a new pass manager
+///               for each request, both destroyed after it: what a naive
+///               compile server does
+///   fresh-lazy  the same with dialects loaded on demand: the strongest thing
+///   that
+///               upstream offers
+///   pool        a lease of a `ContextPool` and its pass manager
+llvm::ArrayRef<llvm::StringRef> getCompileModeNames();
+
+/// What the mode `pool` does with its lease.
+absl::StatusOr<std::string> serveInLease(ContextLease &lease,
+                                         const ModuleSource &source);
+
+/// Errors: NotFound - there is no mode of that name.
+///         What the template's or the pool's `create` returned.
+absl::StatusOr<std::unique_ptr<CompileMode>>
+createCompileMode(llvm::StringRef name, const CompileSetup &setup);
+
+} // namespace ctxpool::bench
+
+#endif // CONTEXT_POOL_BENCH_COMPILEMODE_H

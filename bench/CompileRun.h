@@ -1,0 +1,123 @@
+//===- CompileRun.h - Modes measured against each other ------- -*- C++ -*-===//
+//
+// Part of the context_pool project, under the Apache License v2.0 with LLVM
+// Exceptions. See LICENSE for license information.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef CONTEXT_POOL_BENCH_COMPILERUN_H
+#define CONTEXT_POOL_BENCH_COMPILERUN_H
+
+#include "bench/CompileMode.h"
+#include "bench/ModuleSource.h"
+
+#include "absl/status/statusor.h"
+#include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/StringRef.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ctxpool::bench {
+
+struct CompileRunOptions {
+  CompileSetup setup;
+  std::vector<std::string> modes;
+  unsigned requests = 1; ///< Measured requests of each mode.
+  unsigned warmup = 0;   ///< Requests of each mode before those.
+
+  /// Called now and then with what is going on and how much of it is done,
+  /// between 0 and 1. May be empty.
+  std::function<void(llvm::StringRef activity, double done)> onProgress;
+};
+
+/// What one mode did in its measured requests.
+struct ModeOutcome {
+  std::string mode;
+  uint64_t requests = 0; ///< Those that failed included.
+  uint64_t failed = 0;
+
+  /// Time in which the mode's blocks ran.
+  double wallSeconds = 0;
+
+  /// Processor time of the whole process in these blocks, so that of the pool's
+  /// own thread as well.
+  double cpuSeconds = 0;
+
+  /// Of the requests that did not fail, by module.
+  std::vector<std::vector<double>> latenciesUs;
+
+  /// Contexts made for the requests. Those that the pool made before, in
+  /// warm-up, are included: they serve the measured requests.
+  uint64_t contextsCreated = 0;
+
+  /// Peak resident memory of a process that serves the mode's requests, warm-up
+  /// included, and nothing else. Unknown where such a process could not be
+  /// made.
+  std::optional<uint64_t> peakResidentBytes;
+
+  /// Requests, of warm-up as well, whose result is not that of the reference.
+  uint64_t mismatches = 0;
+
+  double getThroughput() const {
+    return wallSeconds > 0
+               ? static_cast<double>(requests - failed) / wallSeconds
+               : 0;
+  }
+  std::vector<double> getAllLatencies() const;
+};
+
+/// Requests that failed for one reason.
+struct RequestFailure {
+  size_t module = 0;
+  std::string mode; ///< `reference`: no request of a mode reached the module.
+  std::string message;
+  uint64_t count = 0; ///< In warm-up as well.
+};
+
+/// A result that is not what a fresh context gives.
+struct ResultMismatch {
+  size_t module = 0;
+  std::string mode;
+  std::string message;
+  uint64_t count = 0;
+};
+
+struct CompileRunOutcome {
+  std::vector<ModeOutcome> modes;
+  std::vector<RequestFailure> failures;
+  std::vector<ResultMismatch> mismatches;
+
+  /// Peak resident memory of such a process that serves no request.
+  std::optional<uint64_t> baselineResidentBytes;
+};
+
+/// Measures the modes with the same requests, which go round the modules.
+///
+/// The requests are split in blocks of some tens. Each block is served by every
+/// mode, one after the other, in an order that rotates from block to block, so
+/// that a slow moment of the machine hits all of them. Within a block the
+/// threads take the next request as they become free.
+///
+/// Every result, those of warm-up too, is compared with a reference: what a
+/// fresh context with all dialects loaded gives, made once per module before
+/// measuring. That happens between the blocks and is in no figure. A request
+/// that fails where the reference did not, or the other way round, is a
+/// mismatch.
+///
+/// Call it while the process has a single thread; see `measurePeakResident`.
+///
+/// Errors: what a mode could not be set up for; or a process that measured a
+///         mode's memory died, which tells that the compiler crashes.
+absl::StatusOr<CompileRunOutcome>
+measureModes(llvm::ArrayRef<ModuleSource> sources,
+             const CompileRunOptions &options);
+
+} // namespace ctxpool::bench
+
+#endif // CONTEXT_POOL_BENCH_COMPILERUN_H

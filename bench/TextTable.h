@@ -1,0 +1,71 @@
+//===- TextTable.h - Columns for people to read --------------- -*- C++ -*-===//
+//
+// Part of the context_pool project, under the Apache License v2.0 with LLVM
+// Exceptions. See LICENSE for license information.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef CONTEXT_POOL_BENCH_TEXTTABLE_H
+#define CONTEXT_POOL_BENCH_TEXTTABLE_H
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringRef.h"
+#include "llvm/Support/raw_ostream.h"
+
+#include <algorithm>
+#include <cassert>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ctxpool::bench {
+
+/// Rows of cells in columns as wide as their widest cell. Cells are aligned to
+/// the right but in the columns that `alignLeft` names, of which the first is
+/// one.
+class TextTable {
+public:
+  explicit TextTable(std::vector<size_t> alignLeft = {0})
+      : leftColumns(std::move(alignLeft)) {}
+
+  void addRow(std::vector<std::string> cells) {
+    widths.resize(std::max(widths.size(), cells.size()));
+    for (auto [width, cell] : llvm::zip(widths, cells))
+      width = std::max(width, cell.size());
+    rows.push_back(std::move(cells));
+  }
+
+  /// A line under what was added so far.
+  void addRule() { rows.emplace_back(); }
+
+  void print(llvm::raw_ostream &stream) const {
+    for (const std::vector<std::string> &row : rows) {
+      std::string line;
+      for (size_t column = 0; column < widths.size(); ++column) {
+        std::string separator(column ? gap : 0, ' ');
+        if (row.empty()) {
+          line += std::string(separator.size() + widths[column], '-');
+          continue;
+        }
+        llvm::StringRef cell =
+            column < row.size() ? llvm::StringRef(row[column]) : "";
+        std::string padding(widths[column] - cell.size(), ' ');
+        bool left = llvm::is_contained(leftColumns, column);
+        line += separator + (left ? "" : padding) + cell.str() +
+                (left ? padding : "");
+      }
+      stream << llvm::StringRef(line).rtrim() << "\n";
+    }
+  }
+
+private:
+  static constexpr size_t gap = 2;
+  std::vector<size_t> leftColumns;
+  std::vector<size_t> widths;
+  std::vector<std::vector<std::string>> rows;
+};
+
+} // namespace ctxpool::bench
+
+#endif // CONTEXT_POOL_BENCH_TEXTTABLE_H

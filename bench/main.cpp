@@ -1,0 +1,71 @@
+//===- main.cpp - Dispatches to the commands of ctxpool-bench -------------===//
+//
+// Part of the context_pool project, under the Apache License v2.0 with LLVM
+// Exceptions. See LICENSE for license information.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "bench/CommandLine.h"
+#include "bench/Commands.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringRef.h"
+#include "llvm/Support/Format.h"
+#include "llvm/Support/InitLLVM.h"
+#include "llvm/Support/raw_ostream.h"
+
+using namespace ctxpool;
+using namespace ctxpool::bench;
+
+namespace {
+struct Command {
+  llvm::StringLiteral name;
+  llvm::StringLiteral summary;
+  int (*run)(int argc, char **argv);
+};
+} // namespace
+
+// The one place that knows all commands. A command parses its own options.
+static constexpr Command commands[] = {
+    {"compile",
+     "Serve modules with fresh and with pooled contexts, and compare",
+     runCompile},
+    {"dialects", "Tell what loading each dialect costs", runDialects},
+    {"generate", "Print a module of a given size", runGenerate},
+    {"micro", "Measure the parts of the library", runMicro},
+};
+
+static void printHelp(llvm::raw_ostream &stream) {
+  stream << "OVERVIEW: measures what context_pool gains on MLIR modules\n\n"
+         << "USAGE: ctxpool-bench COMMAND [options]\n\n"
+         << "COMMANDS:\n";
+  for (const Command &command : commands)
+    stream << "  " << llvm::left_justify(command.name, 10) << command.summary
+           << "\n";
+  stream << "\nOPTIONS:\n"
+         << "  --help     Display this text, or the options of a command\n"
+         << "  --version  Display the version\n";
+}
+
+int main(int argc, char **argv) {
+  llvm::InitLLVM init(argc, argv);
+  llvm::StringRef name = argc > 1 ? argv[1] : "";
+  if (name.empty()) {
+    printHelp(llvm::errs());
+    return exitUsage;
+  }
+  if (name == "--help" || name == "-help" || name == "-h" || name == "help") {
+    printHelp(llvm::outs());
+    return exitSuccess;
+  }
+  if (name == "--version" || name == "-version") {
+    printVersion(llvm::outs());
+    return exitSuccess;
+  }
+  const Command *command = llvm::find_if(
+      commands, [&](const Command &entry) { return entry.name == name; });
+  if (command == std::end(commands))
+    return usageError("'" + name + "' is not a command", "");
+  return command->run(argc, argv);
+}
