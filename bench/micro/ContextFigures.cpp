@@ -106,8 +106,8 @@ static Samples measureLeaseWithoutReset() {
       [](double round, double reset) { return round - reset; });
 }
 
-/// Runs `body` on two threads that begin together. Returns the nanoseconds until
-/// both are done.
+/// Runs `body` on two threads that begin together. Returns the nanoseconds
+/// until both are done.
 static double onTwoThreads(const std::function<void()> &body) {
   std::atomic<int> ready{0};
   std::atomic<bool> go{false};
@@ -134,12 +134,10 @@ static Samples measureTwoThreads() {
     return pool.status();
   if (absl::Status status = (*pool)->prewarm(2); !status.ok())
     return status;
-  // A rate is rounds over time, and two threads make twice the rounds. Each side
-  // takes its first lease in a thread of its own, from the shared list.
+  // A rate is rounds over time, and two threads make twice the rounds. Each
+  // side takes its first lease in a thread of its own, from the shared list.
   return ratios(
-      [&] {
-        return 2 / onTwoThreads([&] { lease(**pool, 4 * leaseRounds); });
-      },
+      [&] { return 2 / onTwoThreads([&] { lease(**pool, 4 * leaseRounds); }); },
       [&] {
         std::thread thread;
         return 1 / nanosecondsOf([&] {
@@ -211,8 +209,8 @@ static std::unique_ptr<mlir::MLIRContext> makeReference() {
 }
 
 /// `measure` of making a clone over `measure` of making the reference. Making a
-/// context takes a tenth longer or shorter from one time to the next, so that each
-/// sample is of the medians of many.
+/// context takes a tenth longer or shorter from one time to the next, so that
+/// each sample is of the medians of many.
 static Samples
 compareClone(const std::shared_ptr<const ContextTemplate> &contextTemplate,
              double (*measure)(const std::function<void()> &)) {
@@ -259,8 +257,8 @@ static Samples comparePipelineClone() {
   return compareClone(*contextTemplate, timeOf);
 }
 
-/// Clones and destructions on a compile thread whose contexts are replaced every
-/// few requests.
+/// Clones and destructions on a compile thread whose contexts are replaced
+/// every few requests.
 static Samples countForegroundWork() {
   absl::StatusOr<const ModuleSource *> module = smallestModule();
   if (!module.ok())
@@ -286,9 +284,9 @@ static Samples countForegroundWork() {
     ContextPoolStats after = (*pool)->getStats();
     if (after.retiredByLeases == before.retiredByLeases)
       return absl::InternalError("no context was replaced");
-    samples.push_back(double(
-        after.foregroundClones + after.foregroundDestroyed -
-        before.foregroundClones - before.foregroundDestroyed));
+    samples.push_back(
+        double(after.foregroundClones + after.foregroundDestroyed -
+               before.foregroundClones - before.foregroundDestroyed));
   }
   return samples;
 }

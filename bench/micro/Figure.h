@@ -24,8 +24,8 @@
 
 namespace ctxpool::bench {
 
-/// One figure: a ratio or a count that is taken in one process, so that it means
-/// the same on another machine.
+/// One figure: a ratio or a count that is taken in one process, so that it
+/// means the same on another machine.
 struct Figure {
   enum class Bound { AtMost, AtLeast };
 
@@ -42,7 +42,8 @@ struct Figure {
   }
 };
 
-/// How often a figure is taken at least. Odd, so that the median is one of them.
+/// How often a figure is taken at least. Odd, so that the median is one of
+/// them.
 constexpr int repetitions = 7;
 
 /// The figures of templates and the pool.
@@ -59,8 +60,8 @@ double nanosecondsOf(Body &&body) {
 }
 
 /// Runs `first` and `second`, which return what they measured, in turns, and
-/// returns `combine` of each pair. Which comes first alternates, so that neither
-/// gains by its place or by a drift of the machine's speed.
+/// returns `combine` of each pair. Which comes first alternates, so that
+/// neither gains by its place or by a drift of the machine's speed.
 template <typename First, typename Second, typename Combine>
 std::vector<double> interleave(First &&first, Second &&second,
                                Combine &&combine) {

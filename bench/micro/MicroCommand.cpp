@@ -31,26 +31,26 @@ using namespace ctxpool::bench;
 
 namespace cl = llvm::cl;
 
-static cl::SubCommand microCommand("micro",
-                                   "Measure the parts of the library");
+static cl::SubCommand microCommand("micro", "Measure the parts of the library");
 static cl::OptionCategory microCategory("Options of ctxpool-bench micro");
 
 static cl::opt<bool>
     summary("summary",
             cl::desc("Print a line for each figure that is asked for"),
             cl::sub(microCommand), cl::cat(microCategory));
-static cl::list<std::string>
-    only("only", cl::CommaSeparated, cl::value_desc("id,..."),
-         cl::desc("Take these figures only"),
-         cl::sub(microCommand), cl::cat(microCategory));
+static cl::list<std::string> only("only", cl::CommaSeparated,
+                                  cl::value_desc("id,..."),
+                                  cl::desc("Take these figures only"),
+                                  cl::sub(microCommand),
+                                  cl::cat(microCategory));
 static cl::opt<std::string> jsonFile("json", cl::value_desc("file"),
                                      cl::desc("Write the figures as JSON; "
                                               "'-': to standard output"),
                                      cl::sub(microCommand),
                                      cl::cat(microCategory));
 
-/// A value with three significant digits, and none after the point where it is a
-/// whole number.
+/// A value with three significant digits, and none after the point where it is
+/// a whole number.
 static std::string format(double value) {
   std::string text;
   llvm::raw_string_ostream stream(text);
@@ -94,13 +94,13 @@ static int runSummary(int argc, char **argv) {
   llvm::json::Array entries;
   for (const Figure &figure : figures) {
     absl::StatusOr<std::vector<double>> samples = figure.measure();
-    llvm::json::Object entry{
-        {"id", figure.id},
-        {"what", figure.what},
-        {"bound",
-         figure.bound == Figure::Bound::AtMost ? "at_most" : "at_least"},
-        {"asked", figure.asked},
-        {"unit", figure.unit}};
+    llvm::json::Object entry{{"id", figure.id},
+                             {"what", figure.what},
+                             {"bound", figure.bound == Figure::Bound::AtMost
+                                           ? "at_most"
+                                           : "at_least"},
+                             {"asked", figure.asked},
+                             {"unit", figure.unit}};
     llvm::raw_ostream &out = llvm::outs();
     out << llvm::left_justify(figure.id, 10);
     if (!samples.ok()) {
@@ -120,10 +120,9 @@ static int runSummary(int argc, char **argv) {
           format(figure.asked) + " " + figure.unit;
       out << (reached ? "ok      " : "SHORT   ")
           << llvm::left_justify(asked, 12)
-          << llvm::left_justify(
-                 format(middle) + " (" + format(*lowest) + " to " +
-                     format(*highest) + ")",
-                 26)
+          << llvm::left_justify(format(middle) + " (" + format(*lowest) +
+                                    " to " + format(*highest) + ")",
+                                26)
           << figure.what << "\n";
       entry["median"] = middle;
       entry["min"] = *lowest;

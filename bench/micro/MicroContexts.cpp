@@ -56,9 +56,9 @@ absl::StatusOr<const ModuleSource *> bench::smallestModule() {
   static const std::vector<ModuleSource> modules = readBundledModules();
   if (modules.empty())
     return absl::NotFoundError("no modules are bundled");
-  return &*std::min_element(
-      modules.begin(), modules.end(),
-      [](const ModuleSource &a, const ModuleSource &b) {
-        return a.bytes->getBufferSize() < b.bytes->getBufferSize();
-      });
+  return &*std::min_element(modules.begin(), modules.end(),
+                            [](const ModuleSource &a, const ModuleSource &b) {
+                              return a.bytes->getBufferSize() <
+                                     b.bytes->getBufferSize();
+                            });
 }

@@ -131,9 +131,8 @@ void ContextLease::returnContext(PooledContext &pooled) {
 static absl::Status validate(const ContextPoolOptions &options) {
   auto invalid = [](llvm::StringRef field, uint64_t value,
                     const std::string &expected) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("context pool: ", field.str(), " = ", value, ", expected ",
-                     expected));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "context pool: ", field.str(), " = ", value, ", expected ", expected));
   };
   if (options.minIdle > options.maxIdle)
     return invalid("minIdle", options.minIdle,
@@ -156,8 +155,7 @@ ContextPool::create(std::shared_ptr<const ContextTemplate> contextTemplate,
         "context pool: contextTemplate is null, expected a template");
   if (absl::Status status = validate(options); !status.ok())
     return status;
-  auto state =
-      std::make_shared<PoolState>(std::move(contextTemplate), options);
+  auto state = std::make_shared<PoolState>(std::move(contextTemplate), options);
   if (absl::Status status = state->start(); !status.ok())
     return status;
   return std::unique_ptr<ContextPool>(new ContextPool(std::move(state)));
@@ -172,7 +170,8 @@ absl::StatusOr<ContextLease> ContextPool::acquire(absl::Duration timeout) {
   ThreadSlot *slot = findSlot(*state);
   if (LLVM_LIKELY(slot != nullptr))
     if (PooledContext *pooled = slot->take()) {
-      // No other thread writes to it, so that the increment needs not be atomic.
+      // No other thread writes to it, so that the increment needs not be
+      // atomic.
       slot->hits.store(slot->hits.load(std::memory_order_relaxed) + 1,
                        std::memory_order_relaxed);
       return ContextLease(*pooled);

@@ -86,11 +86,11 @@ void ContextBaseline::eraseDiagnosticHandlers(mlir::MLIRContext &context) {
   lastHandler = newest;
 }
 
-/// Drops the blobs that came since. MLIR keeps a blob until its context dies, and
-/// has no way to erase one, so the manager is replaced as a whole. Attributes
-/// that refer to the dropped blobs stay uniqued, and are never looked at again:
-/// a new blob whose entry has the address of an old one finds an attribute that
-/// says just that.
+/// Drops the blobs that came since. MLIR keeps a blob until its context dies,
+/// and has no way to erase one, so the manager is replaced as a whole.
+/// Attributes that refer to the dropped blobs stay uniqued, and are never
+/// looked at again: a new blob whose entry has the address of an old one finds
+/// an attribute that says just that.
 bool ContextBaseline::resetBlobs() {
   for (const BlobManager &manager : blobManagers) {
     size_t count = 0;
@@ -110,7 +110,8 @@ bool ContextBaseline::resetBlobs() {
       return false;
     if (count == manager.blobs.size())
       continue;
-    // A manager cannot be replaced while attributes that are in use refer to it.
+    // A manager cannot be replaced while attributes that are in use refer to
+    // it.
     if (!manager.blobs.empty())
       return false;
     manager.interface->setBlobManager(

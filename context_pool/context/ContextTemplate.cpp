@@ -45,9 +45,9 @@ ContextTemplate::ContextTemplate(std::unique_ptr<Impl> impl)
 ContextTemplate::~ContextTemplate() = default;
 
 /// `name` is not among `known`.
-static absl::Status
-unknownDialect(llvm::StringRef templateName, llvm::StringRef name,
-               const std::vector<llvm::StringRef> &known) {
+static absl::Status unknownDialect(llvm::StringRef templateName,
+                                   llvm::StringRef name,
+                                   const std::vector<llvm::StringRef> &known) {
   std::string message =
       absl::StrCat("context template '", templateName.str(), "': preload: '",
                    name.str(), "' is not a registered dialect");
@@ -55,11 +55,10 @@ unknownDialect(llvm::StringRef templateName, llvm::StringRef name,
   auto distance = [&](llvm::StringRef other) {
     return name.edit_distance(other);
   };
-  const auto *nearest = known.empty()
-                            ? nullptr
-                            : &*llvm::min_element(known, [&](auto a, auto b) {
-                                return distance(a) < distance(b);
-                              });
+  const auto *nearest =
+      known.empty() ? nullptr : &*llvm::min_element(known, [&](auto a, auto b) {
+        return distance(a) < distance(b);
+      });
   if (nearest && distance(*nearest) * 3 <= name.size())
     absl::StrAppend(&message, "; did you mean '", nearest->str(), "'?");
   else
@@ -147,8 +146,7 @@ ContextTemplate::capture(mlir::MLIRContext &source, std::string name,
   impl->learnLoadOrder();
   std::shared_ptr<const ContextTemplate> captured(
       new ContextTemplate(std::move(impl)));
-  if (absl::Status status = captured->compareWith(source, loaded);
-      !status.ok())
+  if (absl::Status status = captured->compareWith(source, loaded); !status.ok())
     return status;
   return captured;
 }
@@ -158,8 +156,8 @@ ContextTemplate::compareWith(mlir::MLIRContext &source,
                              llvm::ArrayRef<std::string> loaded) const {
   auto failure = [&](llvm::StringRef what, llvm::ArrayRef<std::string> names) {
     return absl::FailedPreconditionError(
-        absl::StrCat("capturing a context as template '", impl->name, "': ",
-                     what.str(), llvm::join(names, ", ")));
+        absl::StrCat("capturing a context as template '", impl->name,
+                     "': ", what.str(), llvm::join(names, ", ")));
   };
 
   std::vector<std::string> lost;
@@ -198,8 +196,8 @@ ContextTemplate::clone() const {
 
 absl::StatusOr<std::unique_ptr<mlir::MLIRContext>> ContextTemplate::clone(
     const std::function<void(mlir::MLIRContext &)> &prepare) const {
-  // With threading disabled a context starts no threads of its own; those of the
-  // template are given to it once its dialects are loaded.
+  // With threading disabled a context starts no threads of its own; those of
+  // the template are given to it once its dialects are loaded.
   auto context = std::make_unique<mlir::MLIRContext>(
       impl->registry, mlir::MLIRContext::Threading::DISABLED);
   prepare(*context);

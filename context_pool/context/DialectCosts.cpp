@@ -44,8 +44,8 @@ namespace {
 /// What a context has registered.
 ///
 /// MLIR enumerates operations. Dialects (while one is being loaded), types and
-/// attributes it only mixes, as numbers, into `MLIRContext::getRegistryHash`. They
-/// are found again by trying: loading a dialect adds few.
+/// attributes it only mixes, as numbers, into `MLIRContext::getRegistryHash`.
+/// They are found again by trying: loading a dialect adds few.
 struct RegistryCounts {
   // Of the type that `DenseMap::size` has: a hash is of bytes.
   unsigned dialects = 0, operations = 0, types = 0, attributes = 0;
@@ -58,9 +58,9 @@ struct RegistryCounts {
     return hash;
   }
 
-  /// The counts of `context`, which was `*this` before. Types and attributes stay
-  /// as they were where no numbers are found that make the hash, which an MLIR
-  /// that mixes otherwise would lead to.
+  /// The counts of `context`, which was `*this` before. Types and attributes
+  /// stay as they were where no numbers are found that make the hash, which an
+  /// MLIR that mixes otherwise would lead to.
   RegistryCounts after(mlir::MLIRContext &context) const {
     constexpr unsigned mostEntities = 512, mostDialects = 16;
     RegistryCounts now = *this;
@@ -115,8 +115,7 @@ public:
     begin = std::chrono::steady_clock::now();
   }
 
-  static double
-  microsecondsSince(std::chrono::steady_clock::time_point begin) {
+  static double microsecondsSince(std::chrono::steady_clock::time_point begin) {
     return std::chrono::duration<double, std::micro>(
                std::chrono::steady_clock::now() - begin)
         .count();

@@ -21,8 +21,8 @@ enum class LoadPhase {
   Extended     ///< The registry's extensions have been applied to it.
 };
 
-/// Told of every dialect that a context loads, the builtin one excepted, however
-/// the loading came about.
+/// Told of every dialect that a context loads, the builtin one excepted,
+/// however the loading came about.
 using LoadListener =
     llvm::function_ref<void(mlir::MLIRContext &, llvm::StringRef, LoadPhase)>;
 
@@ -30,7 +30,8 @@ using LoadListener =
 /// Contexts that are made with it must not outlive the listener.
 ///
 /// A dialect loads those that it depends on before it is constructed, and
-/// extensions may load more, so that the two phases of a dialect enclose others.
+/// extensions may load more, so that the two phases of a dialect enclose
+/// others.
 mlir::DialectRegistry traceLoading(const mlir::DialectRegistry &registry,
                                    LoadListener listener);
 

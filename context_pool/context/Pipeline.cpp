@@ -21,8 +21,8 @@ absl::StatusOr<mlir::OpPassManager>
 detail::parsePipeline(llvm::StringRef text) {
   std::string reason;
   llvm::raw_string_ostream stream(reason);
-  // The overload that takes the anchor: the other one would nest a pipeline with
-  // an anchor one level deeper and run nothing on the operation itself.
+  // The overload that takes the anchor: the other one would nest a pipeline
+  // with an anchor one level deeper and run nothing on the operation itself.
   mlir::FailureOr<mlir::OpPassManager> pipeline =
       mlir::parsePassPipeline(text, stream);
   if (failed(pipeline))

@@ -112,9 +112,8 @@ PooledContext *PoolState::disposeLocked(PooledContext &pooled) {
 bool PoolState::wantsCloneLocked() const {
   if (options.maxLive != 0 && places >= options.maxLive)
     return false;
-  return !waiters.empty() ||
-         (refillWanted && shared.size() < options.minIdle &&
-          sharedHasRoomLocked());
+  return !waiters.empty() || (refillWanted && shared.size() < options.minIdle &&
+                              sharedHasRoomLocked());
 }
 
 void PoolState::wantRefillLocked() {
@@ -141,8 +140,8 @@ void PoolState::refill() {
         }
         continue;
       }
-      // Nobody is here to take the error: whoever needs the next context makes it
-      // and meets the error there.
+      // Nobody is here to take the error: whoever needs the next context makes
+      // it and meets the error there.
       refillWanted = false;
       if (waiters.empty())
         --places;
@@ -275,9 +274,9 @@ absl::StatusOr<PooledContext *> PoolState::acquire(absl::Duration timeout,
     constexpr absl::Duration endless = absl::Hours(24 * 365 * 100);
     CondVar::Clock::time_point deadline = CondVar::Clock::time_point::max();
     if (timeout < endless)
-      deadline = CondVar::Clock::now() +
-                 absl::ToChronoNanoseconds(
-                     std::max(timeout, absl::ZeroDuration()));
+      deadline =
+          CondVar::Clock::now() +
+          absl::ToChronoNanoseconds(std::max(timeout, absl::ZeroDuration()));
     if (timeout > absl::ZeroDuration())
       ++stats.waits;
     bool inTime = timeout > absl::ZeroDuration();
@@ -354,9 +353,8 @@ void PoolState::removeSlot(ThreadSlot &slot) {
     MutexLock lock(mutex);
     PooledContext *pooled = slot.take();
     stats.threadLocalHits += slot.hits.load(std::memory_order_relaxed);
-    slots.erase(llvm::find_if(slots, [&](const auto &other) {
-      return other.get() == &slot;
-    }));
+    slots.erase(llvm::find_if(
+        slots, [&](const auto &other) { return other.get() == &slot; }));
     if (pooled && !storeLocked(*pooled))
       toDestroy = disposeLocked(*pooled);
   }
@@ -381,9 +379,9 @@ absl::Status PoolState::prewarm(size_t contexts) {
   MutexLock lock(mutex);
   while (countIdleLocked() < contexts) {
     if (!sharedHasRoomLocked())
-      return absl::ResourceExhaustedError(
-          absl::StrCat(describe(), ": ", slots.size(), " of maxIdle = ",
-                       options.maxIdle, " places are kept for threads"));
+      return absl::ResourceExhaustedError(absl::StrCat(
+          describe(), ": ", slots.size(), " of maxIdle = ", options.maxIdle,
+          " places are kept for threads"));
     if (!takePlaceLocked())
       return absl::ResourceExhaustedError(absl::StrCat(
           describe(), ": maxLive = ", options.maxLive, " contexts exist, ",

@@ -25,9 +25,9 @@ namespace ctxpool::detail {
 
 /// The place where one thread keeps a context for its next lease.
 ///
-/// Any thread may empty a slot, by exchange; only its own fills it. So the owner
-/// needs no lock, and `trim`, callers that wait at `maxLive` and the pool's
-/// destructor still get at every idle context.
+/// Any thread may empty a slot, by exchange; only its own fills it. So the
+/// owner needs no lock, and `trim`, callers that wait at `maxLive` and the
+/// pool's destructor still get at every idle context.
 struct alignas(64) ThreadSlot {
   std::atomic<PooledContext *> context{nullptr};
   /// Leases that the slot served. Written by its own thread only.
@@ -48,8 +48,8 @@ struct alignas(64) ThreadSlot {
 
 /// What lives as long as a pool, one of its leases, or a thread that used it.
 ///
-/// Lock order: `mutex` is the only lock, and no code of the user's and no code of
-/// MLIR's runs under it: contexts are made and destroyed outside.
+/// Lock order: `mutex` is the only lock, and no code of the user's and no code
+/// of MLIR's runs under it: contexts are made and destroyed outside.
 class PoolState : public std::enable_shared_from_this<PoolState> {
 public:
   PoolState(std::shared_ptr<const ContextTemplate> contextTemplate,
@@ -70,9 +70,9 @@ public:
   /// Whether a thread that put a context into its slot has to take it out again
   /// and give it to somebody: to a waiting caller, or to its end.
   ///
-  /// A caller that waits raises this before it looks into the slots, and a thread
-  /// looks at it after it filled its slot, both in one total order: one of the
-  /// two sees the other.
+  /// A caller that waits raises this before it looks into the slots, and a
+  /// thread looks at it after it filled its slot, both in one total order: one
+  /// of the two sees the other.
   bool wantsContexts() const { return attention.load() != 0; }
 
   bool isClosed() const { return attention.load() & closedBit; }
@@ -80,8 +80,8 @@ public:
   /// The thread of `slot` exits.
   void removeSlot(ThreadSlot &slot);
 
-  /// A context for a thread whose own slot has none. Where the thread has no slot
-  /// yet, `newSlot` is set to one, or to null where no more are to be had.
+  /// A context for a thread whose own slot has none. Where the thread has no
+  /// slot yet, `newSlot` is set to one, or to null where no more are to be had.
   absl::StatusOr<PooledContext *> acquire(absl::Duration timeout,
                                           ThreadSlot **newSlot);
   /// Takes back a context that is fit to be lent again.
@@ -117,7 +117,8 @@ private:
   /// Hands a live context to the first waiter, or keeps it. Returns false where
   /// there is no room for it.
   bool storeLocked(PooledContext &pooled) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  /// Has a live context destroyed. Returns it where that is for the caller to do.
+  /// Has a live context destroyed. Returns it where that is for the caller to
+  /// do.
   [[nodiscard]] PooledContext *disposeLocked(PooledContext &pooled)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   PooledContext *stealFromSlotsLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);

@@ -43,8 +43,8 @@ public:
   void charge(uint64_t bytes);
   void requestRetirement() { retirementRequested = true; }
 
-  /// Sets the context back after a lease. Returns why it must not be lent again,
-  /// if it must not.
+  /// Sets the context back after a lease. Returns why it must not be lent
+  /// again, if it must not.
   std::optional<Retirement> endLease();
 
 private:
@@ -69,8 +69,8 @@ private:
   std::optional<ContextBaseline> baseline;
   // Destroyed before the context that they refer to.
   llvm::StringMap<std::unique_ptr<CachedPassManager>> passManagers;
-  /// The one of `passManagers` that was asked for last: a thread mostly runs one
-  /// pipeline, and comparing its text is cheaper than hashing it.
+  /// The one of `passManagers` that was asked for last: a thread mostly runs
+  /// one pipeline, and comparing its text is cheaper than hashing it.
   CachedPassManager *lastPassManager = nullptr;
 };
 

@@ -39,10 +39,9 @@ CapturedDiagnostic CapturedDiagnostic::capture(mlir::Diagnostic &diagnostic) {
 }
 
 std::string CapturedDiagnostic::toString() const {
-  std::string text =
-      (llvm::Twine(location) + ": " + ctxpool::toString(severity) + ": " +
-       message)
-          .str();
+  std::string text = (llvm::Twine(location) + ": " +
+                      ctxpool::toString(severity) + ": " + message)
+                         .str();
   for (const CapturedDiagnostic &note : notes)
     text += "\n" + note.toString();
   return text;
@@ -62,8 +61,7 @@ llvm::StringRef ctxpool::toString(mlir::DiagnosticSeverity severity) {
   llvm_unreachable("a severity that MLIR does not have");
 }
 
-std::string
-ctxpool::toString(llvm::ArrayRef<CapturedDiagnostic> diagnostics) {
+std::string ctxpool::toString(llvm::ArrayRef<CapturedDiagnostic> diagnostics) {
   return llvm::join(llvm::map_range(diagnostics,
                                     [](const CapturedDiagnostic &diagnostic) {
                                       return diagnostic.toString();

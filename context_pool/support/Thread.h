@@ -20,9 +20,9 @@ namespace ctxpool {
 
 /// A joinable thread whose stack has a stated size, and whose start can fail.
 ///
-/// `std::thread` offers neither: it takes the platform's default stack, on which
-/// MLIR's recursive parser and verifier overflow early, and throws where no
-/// thread can be had.
+/// `std::thread` offers neither: it takes the platform's default stack, on
+/// which MLIR's recursive parser and verifier overflow early, and throws where
+/// no thread can be had.
 class Thread {
 public:
   /// A stack that MLIR's recursive parts can work on: 1,000 nested regions take

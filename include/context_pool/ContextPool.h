@@ -43,12 +43,14 @@ class PoolState;
 
 struct ContextPoolOptions {
   /// Contexts that the refill thread keeps ready for any thread, besides those
-  /// that threads keep for themselves. At most `maxIdle`, and at most `maxLive`.
+  /// that threads keep for themselves. At most `maxIdle`, and at most
+  /// `maxLive`.
   size_t minIdle = 1;
 
   /// Idle contexts that the pool keeps, those of the threads' own slots
-  /// included; more are destroyed as they come back. `maxIdle - minIdle` threads
-  /// have a slot of their own: set it above the number of compiler threads.
+  /// included; more are destroyed as they come back. `maxIdle - minIdle`
+  /// threads have a slot of their own: set it above the number of compiler
+  /// threads.
   size_t maxIdle = 64;
 
   /// Contexts that exist at one time, those waiting to be destroyed included.
@@ -73,31 +75,33 @@ struct ContextPoolOptions {
   /// the threads that acquire and release do.
   bool backgroundRefill = true;
 
-  /// Destroy every context when it is returned, on the returning thread, so that
-  /// AddressSanitizer sees uses after return.
+  /// Destroy every context when it is returned, on the returning thread, so
+  /// that AddressSanitizer sees uses after return.
   bool destroyOnReturn = false;
 };
 
 /// Counts since the pool was created, but for the last three, which are of the
 /// moment. `live == idle + leased`,
 /// `leases == threadLocalHits + sharedHits + foregroundClones`, and
-/// `clones == foregroundClones + backgroundClones`, but for clones of `prewarm`,
-/// which count as background.
+/// `clones == foregroundClones + backgroundClones`, but for clones of
+/// `prewarm`, which count as background.
 struct ContextPoolStats {
   uint64_t leases = 0;          ///< Leases handed out.
   uint64_t threadLocalHits = 0; ///< ... from the thread's own slot.
   uint64_t sharedHits = 0;      ///< ... from another place of the pool.
   uint64_t clones = 0;          ///< Contexts made.
   uint64_t waits = 0;           ///< Calls of acquire that waited at maxLive.
-  uint64_t retiredByLeases = 0; ///< Contexts replaced after maxLeasesPerContext.
-  uint64_t retiredByBytes = 0;  ///< ... after maxBytesPerContext.
-  uint64_t retiredByDrift = 0;  ///< ... since a lease changed them for good.
-  uint64_t discarded = 0;       ///< ... since a lease called retire().
+  uint64_t retiredByLeases =
+      0;                       ///< Contexts replaced after maxLeasesPerContext.
+  uint64_t retiredByBytes = 0; ///< ... after maxBytesPerContext.
+  uint64_t retiredByDrift = 0; ///< ... since a lease changed them for good.
+  uint64_t discarded = 0;      ///< ... since a lease called retire().
 
-  uint64_t foregroundClones = 0;    ///< Contexts made on an acquiring thread.
-  uint64_t backgroundClones = 0;    ///< Contexts made elsewhere.
-  uint64_t foregroundDestroyed = 0; ///< Contexts destroyed on a releasing thread.
-  uint64_t lockAcquisitions = 0;    ///< Times that a lease took the pool's lock.
+  uint64_t foregroundClones = 0; ///< Contexts made on an acquiring thread.
+  uint64_t backgroundClones = 0; ///< Contexts made elsewhere.
+  uint64_t foregroundDestroyed =
+      0;                         ///< Contexts destroyed on a releasing thread.
+  uint64_t lockAcquisitions = 0; ///< Times that a lease took the pool's lock.
 
   size_t live = 0;   ///< Contexts that can be used.
   size_t idle = 0;   ///< ... and wait for a lease.
@@ -106,14 +110,15 @@ struct ContextPoolStats {
 
 /// The right to use one context until the lease is destroyed or released.
 ///
-/// A lease is confined to one thread at a time, and may be moved to, and returned
-/// on, another. While it is held no other thread uses the context, but those of
-/// the template's thread pool on its behalf. All that was made in the context has
-/// to be destroyed before the lease is: the next lease finds the context as the
-/// template made it, but for uniqued attributes and types.
+/// A lease is confined to one thread at a time, and may be moved to, and
+/// returned on, another. While it is held no other thread uses the context, but
+/// those of the template's thread pool on its behalf. All that was made in the
+/// context has to be destroyed before the lease is: the next lease finds the
+/// context as the template made it, but for uniqued attributes and types.
 ///
 /// Diagnostics that reach no handler of the lease's own are captured: none is
-/// printed. A handler that the lease registered and forgot is removed on return.
+/// printed. A handler that the lease registered and forgot is removed on
+/// return.
 ///
 /// Members but for the destructor, `release` and `operator bool` need a lease
 /// that holds a context: one that was not moved from or released.
@@ -143,7 +148,8 @@ public:
   /// `builtin.module(canonicalize,cse)`. It is built on the context's first use
   /// of that text and reused as long as the context lives.
   ///
-  /// Ownership: the context's; valid until the lease ends. Run it, and leave its
+  /// Ownership: the context's; valid until the lease ends. Run it, and leave
+  /// its
   ///            passes and settings as they are: later leases get the same one.
   /// Errors:    InvalidArgument - not a pipeline, or a pass is not registered;
   ///                              the message has the text and MLIR's reason.
@@ -153,8 +159,8 @@ public:
   /// call, in the order in which they were emitted.
   std::vector<CapturedDiagnostic> takeDiagnostics();
 
-  /// Tells the pool that the lease brought that many bytes into the context which
-  /// stay there, such as constants: MLIR does not tell. See
+  /// Tells the pool that the lease brought that many bytes into the context
+  /// which stay there, such as constants: MLIR does not tell. See
   /// `ContextPoolOptions::maxBytesPerContext`.
   void charge(uint64_t bytes);
 
@@ -180,19 +186,21 @@ private:
 ///
 /// A context is in one of these states:
 ///
-///   | state   | where                              | next                      |
+///   | state   | where                              | next |
 ///   |---------|------------------------------------|---------------------------|
-///   | idle    | a thread's slot or the shared list | leased, destroyed         |
-///   | leased  | a lease                            | idle, retired             |
-///   | retired | a list of the refill thread        | destroyed                 |
+///   | idle    | a thread's slot or the shared list | leased, destroyed | |
+///   leased  | a lease                            | idle, retired             |
+///   | retired | a list of the refill thread        | destroyed |
 ///
-/// `acquire` looks in the calling thread's own slot, then in the shared list, and
-/// clones where both are empty. The first takes no lock and writes to no memory
-/// that other threads write to. A returned context goes to the slot of the thread
-/// that returns it. Contexts of a thread that exits go to the shared list.
+/// `acquire` looks in the calling thread's own slot, then in the shared list,
+/// and clones where both are empty. The first takes no lock and writes to no
+/// memory that other threads write to. A returned context goes to the slot of
+/// the thread that returns it. Contexts of a thread that exits go to the shared
+/// list.
 ///
 /// Guarantees:
-/// - A returned context is set back to what it was after `onClone`: unregistered
+/// - A returned context is set back to what it was after `onClone`:
+/// unregistered
 ///   dialects, threads, operations and stack traces in diagnostics, diagnostic
 ///   handlers, action handler, remark engine, resource blobs. Where that cannot
 ///   be done (a handler that `onClone` set was removed, a blob that it made was
@@ -234,15 +242,16 @@ public:
   /// Makes contexts, on the calling thread, until that many are idle.
   ///
   /// Errors: InvalidArgument   - `contexts` is above `maxIdle`.
-  ///         ResourceExhausted - `maxLive` or `maxIdle` is reached, for contexts
+  ///         ResourceExhausted - `maxLive` or `maxIdle` is reached, for
+  ///         contexts
   ///                             are on loan.
   ///         What the template's `onClone` returned.
   ///         In each case the contexts made so far stay.
   absl::Status prewarm(size_t contexts);
 
-  /// Destroys idle contexts, on the calling thread, until at most `keepIdle` are
-  /// left: the shared ones first, then those of threads' slots. The refill thread
-  /// makes new ones after the next lease that does not come from a slot.
+  /// Destroys idle contexts, on the calling thread, until at most `keepIdle`
+  /// are left: the shared ones first, then those of threads' slots. The refill
+  /// thread makes new ones after the next lease that does not come from a slot.
   void trim(size_t keepIdle = 0);
 
   /// The counts, consistent with one another when no thread uses the pool.

@@ -47,8 +47,8 @@ struct ContextTemplateOptions {
   /// Names the template in messages.
   std::string name = "default";
 
-  /// Registers dialects and extensions. Called once, by `create`, on the calling
-  /// thread. Unset: nothing but the builtin dialect is registered.
+  /// Registers dialects and extensions. Called once, by `create`, on the
+  /// calling thread. Unset: nothing but the builtin dialect is registered.
   std::function<void(mlir::DialectRegistry &)> populate;
 
   /// The dialects that every clone has loaded, besides those that they depend
@@ -97,8 +97,8 @@ struct DialectCost {
   /// context. 0 for a dialect that is not registered, only depended on.
   double totalMicroseconds = 0;
 
-  /// The part of `loadMicroseconds` that the registry's extensions take, between
-  /// 0 and 1.
+  /// The part of `loadMicroseconds` that the registry's extensions take,
+  /// between 0 and 1.
   double extensionShare = 0;
 
   /// The other preloaded dialects that load it, directly or not, as they depend
@@ -108,8 +108,8 @@ struct DialectCost {
 
 /// Makes contexts that are all alike.
 ///
-/// Upstream has no clone of an `MLIRContext`. This one keeps what a context can be
-/// rebuilt from, and rebuilds: a clone shares no memory with the template or
+/// Upstream has no clone of an `MLIRContext`. This one keeps what a context can
+/// be rebuilt from, and rebuilds: a clone shares no memory with the template or
 /// with another clone.
 ///
 /// Ownership:     shared and immutable; clones belong to the caller and may
@@ -130,7 +130,8 @@ class ContextTemplate {
 public:
   /// Builds a template, and loads its dialects once to learn their order.
   ///
-  /// Errors: InvalidArgument - `preload` names a dialect that is not registered;
+  /// Errors: InvalidArgument - `preload` names a dialect that is not
+  /// registered;
   ///                           `preloadForPipeline` is not a pipeline (the
   ///                           message has MLIR's).
   static absl::StatusOr<std::shared_ptr<const ContextTemplate>>
@@ -142,8 +143,9 @@ public:
   ///
   /// Not taken over: handlers of diagnostics and actions, the remark engine,
   /// interfaces that were attached to a loaded dialect by hand and not by an
-  /// extension, attributes and types that `source` has uniqued, and its threads,
-  /// which may die with it: clones use `threadPool`, or none where it is null.
+  /// extension, attributes and types that `source` has uniqued, and its
+  /// threads, which may die with it: clones use `threadPool`, or none where it
+  /// is null.
   ///
   /// Contexts: `source` is read and left as it was; nobody may change it
   ///           meanwhile. The template does not need it afterwards.
@@ -169,9 +171,9 @@ public:
   llvm::StringRef getName() const;
 
   /// The dialects that a clone has loaded, in the order in which they were
-  /// loaded: a dialect comes after those that it depends on, but before those that
-  /// its extensions load. The builtin dialect, which every context has, is not
-  /// among them, nor is what `onClone` loads.
+  /// loaded: a dialect comes after those that it depends on, but before those
+  /// that its extensions load. The builtin dialect, which every context has, is
+  /// not among them, nor is what `onClone` loads.
   llvm::ArrayRef<std::string> getPreloadedDialects() const;
 
   /// `MLIRContext::getRegistryHash` of a clone that `onClone` did not change:
@@ -179,8 +181,8 @@ public:
   llvm::hash_code getRegistryHash() const;
 
   /// Loads the preloaded dialects one by one, a few times over, and tells what
-  /// each takes, in load order. Takes some hundred times as long as a clone, and
-  /// counts heap bytes wrongly while other threads allocate.
+  /// each takes, in load order. Takes some hundred times as long as a clone,
+  /// and counts heap bytes wrongly while other threads allocate.
   std::vector<DialectCost> measureDialectCosts() const;
 
 private:
@@ -188,7 +190,8 @@ private:
   struct Impl;
   explicit ContextTemplate(std::unique_ptr<Impl> impl);
 
-  /// Whether clones are as `source` is, which has `loaded` loaded: for `capture`.
+  /// Whether clones are as `source` is, which has `loaded` loaded: for
+  /// `capture`.
   absl::Status compareWith(mlir::MLIRContext &source,
                            llvm::ArrayRef<std::string> loaded) const;
 

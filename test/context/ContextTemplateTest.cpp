@@ -78,10 +78,10 @@ TEST(ContextTemplateTest, WithoutPreloadEveryRegisteredDialectIsLoaded) {
 }
 
 TEST(ContextTemplateTest, WithEmptyPreloadNoneIsLoaded) {
-  CTXPOOL_ASSERT_OK_AND_ASSIGN(
-      made, createWith([](ContextTemplateOptions &options) {
-        options.preload.emplace();
-      }));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(made,
+                               createWith([](ContextTemplateOptions &options) {
+                                 options.preload.emplace();
+                               }));
   CTXPOOL_ASSERT_OK_AND_ASSIGN(context, made->clone());
 
   EXPECT_THAT(made->getPreloadedDialects(), IsEmpty());
@@ -90,10 +90,10 @@ TEST(ContextTemplateTest, WithEmptyPreloadNoneIsLoaded) {
 }
 
 TEST(ContextTemplateTest, PreloadLoadsTheNamedDialectsAndWhatTheyDependOn) {
-  CTXPOOL_ASSERT_OK_AND_ASSIGN(
-      made, createWith([](ContextTemplateOptions &options) {
-        options.preload = {"builtin", "cf"};
-      }));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(made,
+                               createWith([](ContextTemplateOptions &options) {
+                                 options.preload = {"builtin", "cf"};
+                               }));
 
   EXPECT_THAT(made->getPreloadedDialects(), ElementsAre("arith", "cf"));
 }
@@ -245,10 +245,10 @@ TEST(ContextTemplateTest, WithoutThreadPoolClonesStartNoThreads) {
 
 TEST(ContextTemplateTest, ClonesShareTheThreadPool) {
   llvm::DefaultThreadPool threads(llvm::hardware_concurrency(2));
-  CTXPOOL_ASSERT_OK_AND_ASSIGN(
-      made, createWith([&](ContextTemplateOptions &options) {
-        options.threadPool = &threads;
-      }));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(made,
+                               createWith([&](ContextTemplateOptions &options) {
+                                 options.threadPool = &threads;
+                               }));
   CTXPOOL_ASSERT_OK_AND_ASSIGN(first, made->clone());
   CTXPOOL_ASSERT_OK_AND_ASSIGN(second, made->clone());
 
@@ -321,15 +321,16 @@ TEST(ContextTemplateTest, ClonesMayBeMadeOnSeveralThreadsAtOnce) {
 }
 
 TEST(ContextTemplateTest, PreloadedDialectsAreInLoadOrder) {
-  CTXPOOL_ASSERT_OK_AND_ASSIGN(
-      none, createWith([](ContextTemplateOptions &options) {
-        options.preload.emplace();
-      }));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(none,
+                               createWith([](ContextTemplateOptions &options) {
+                                 options.preload.emplace();
+                               }));
   CTXPOOL_ASSERT_OK_AND_ASSIGN(context, none->clone());
 
   // Loaded one by one in that order, no dialect brings in another one.
+  auto all = smallTemplate();
   size_t loaded = context->getLoadedDialects().size();
-  for (const std::string &name : smallTemplate()->getPreloadedDialects()) {
+  for (const std::string &name : all->getPreloadedDialects()) {
     context->getOrLoadDialect(name);
     EXPECT_EQ(context->getLoadedDialects().size(), ++loaded) << name;
   }
@@ -406,8 +407,8 @@ TEST(ContextTemplateTest, CaptureNamesDialectsThatItCannotReproduce) {
 
 TEST(ContextTemplateTest, CaptureNamesDialectsThatWereAddedToByHand) {
   mlir::DialectRegistry registry;
-  registry.insertDynamic("dyn", [](mlir::MLIRContext *, mlir::DynamicDialect *) {
-  });
+  registry.insertDynamic("dyn",
+                         [](mlir::MLIRContext *, mlir::DynamicDialect *) {});
   mlir::MLIRContext source(registry, mlir::MLIRContext::Threading::DISABLED);
   auto *dialect =
       static_cast<mlir::DynamicDialect *>(source.getOrLoadDialect("dyn"));
@@ -415,9 +416,9 @@ TEST(ContextTemplateTest, CaptureNamesDialectsThatWereAddedToByHand) {
       "late", dialect, [](mlir::Operation *) { return mlir::success(); },
       [](mlir::Operation *) { return mlir::success(); }));
 
-  EXPECT_THAT(ContextTemplate::capture(source),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       "these differ: dyn"));
+  EXPECT_THAT(
+      ContextTemplate::capture(source),
+      StatusIs(absl::StatusCode::kFailedPrecondition, "these differ: dyn"));
 }
 
 TEST(ContextTemplateTest, CaptureLeavesTheThreadsOfTheSourceAlone) {
@@ -458,9 +459,8 @@ TEST(ContextTemplateTest, DialectCostsTellWhatEachDialectRegistersAndTakes) {
   EXPECT_EQ(operations + 2, context->getRegisteredOperations().size());
 
   auto cost = [&](llvm::StringRef name) {
-    return *llvm::find_if(costs, [&](const DialectCost &cost) {
-      return cost.name == name;
-    });
+    return *llvm::find_if(
+        costs, [&](const DialectCost &cost) { return cost.name == name; });
   };
   // Counted in the dialects' definitions.
   EXPECT_EQ(cost("async").types, 6u);
@@ -472,10 +472,10 @@ TEST(ContextTemplateTest, DialectCostsTellWhatEachDialectRegistersAndTakes) {
 }
 
 TEST(ContextTemplateTest, DialectCostsTellWhatIsLoadedOnlyAsADependency) {
-  CTXPOOL_ASSERT_OK_AND_ASSIGN(
-      made, createWith([](ContextTemplateOptions &options) {
-        options.preload = {"cf"};
-      }));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(made,
+                               createWith([](ContextTemplateOptions &options) {
+                                 options.preload = {"cf"};
+                               }));
 
   std::vector<DialectCost> costs = made->measureDialectCosts();
 

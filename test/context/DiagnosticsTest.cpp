@@ -23,9 +23,9 @@ TEST(DiagnosticsTest, ACapturedDiagnosticOutlivesItsContext) {
         &context, [&](mlir::Diagnostic &diagnostic) {
           captured.push_back(CapturedDiagnostic::capture(diagnostic));
         });
-    mlir::Location callee = mlir::NameLoc::get(
-        mlir::StringAttr::get(&context, "f"),
-        mlir::FileLineColLoc::get(&context, "a.mlir", 1, 2));
+    mlir::Location callee =
+        mlir::NameLoc::get(mlir::StringAttr::get(&context, "f"),
+                           mlir::FileLineColLoc::get(&context, "a.mlir", 1, 2));
     mlir::emitError(mlir::CallSiteLoc::get(
         callee, mlir::FileLineColLoc::get(&context, "b.mlir", 3, 4)))
         << "wrong";

@@ -28,7 +28,8 @@ namespace ctxpool::test {
 constexpr std::chrono::seconds deadline(120);
 
 /// Threads wait until a phase has come; phases only go up. The destructor lets
-/// everybody through, so that a failed assertion does not leave a thread behind.
+/// everybody through, so that a failed assertion does not leave a thread
+/// behind.
 class PhaseGate {
 public:
   ~PhaseGate() { open(std::numeric_limits<int>::max()); }
