@@ -295,7 +295,13 @@ bool detail::encodeBuiltin(Attribute attribute, Record &record,
   if (auto sparse = dyn_cast<SparseElementsAttr>(attribute)) {
     writeTag(record, Tag::Sparse);
     record.writeType(sparse.getType());
-    record.writeAttribute(sparse.getIndices());
+    // Into one dimension, `[i, j]` is as good as `[[i], [j]]`, and text does not tell
+    // them apart.
+    DenseIntElementsAttr indices = sparse.getIndices();
+    ShapedType indicesType = indices.getType();
+    record.writeVarInt(indicesType.getRank() ? indicesType.getDimSize(0) : 1);
+    record.writeType(indices.getElementType());
+    writeElements(record, indices);
     record.writeAttribute(sparse.getValues());
     return true;
   }

@@ -105,10 +105,46 @@ private:
   Record &record;
 };
 
+/// Whether the text of the value stays small: MLIR's printer recurses, and prints
+/// a part as often as it occurs.
+bool isSmallToPrint(Reference root) {
+  constexpr unsigned maxDepth = 64, maxParts = 4096;
+  SmallVector<std::pair<Reference, unsigned>> stack{{root, 0}};
+  unsigned parts = 0;
+  while (!stack.empty()) {
+    auto [reference, depth] = stack.pop_back_val();
+    if (!reference.pointer)
+      continue;
+    if (++parts > maxParts || depth > maxDepth)
+      return false;
+    auto visit = [&stack, depth = depth](auto part) {
+      stack.push_back({Reference::to(part), depth + 1});
+    };
+    // A mutable type prints what it reaches once.
+    if (reference.kind == Reference::Kind::Type) {
+      if (!reference.getType().hasTrait<TypeTrait::IsMutable>())
+        reference.getType().walkImmediateSubElements(
+            [&](Attribute part) { visit(part); }, [&](Type part) { visit(part); });
+    } else if (!isa<DenseElementsAttr>(reference.getAttribute())) {
+      reference.getAttribute().walkImmediateSubElements(
+          [&](Attribute part) { visit(part); }, [&](Type part) { visit(part); });
+    }
+  }
+  return true;
+}
+
 template <typename AttributeOrType>
 std::string describeImpl(AttributeOrType value, size_t limit) {
   if (!value)
     return "none";
+  if (!isSmallToPrint(Reference::to(value))) {
+    StringRef kind;
+    if constexpr (std::is_same_v<AttributeOrType, Attribute>)
+      kind = value.getAbstractAttribute().getName();
+    else
+      kind = value.getAbstractType().getName();
+    return absl::StrCat("a large ", toStdString(kind));
+  }
   std::string text;
   llvm::raw_string_ostream stream(text);
   if constexpr (std::is_same_v<AttributeOrType, Attribute>) {

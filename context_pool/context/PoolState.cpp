@@ -100,7 +100,7 @@ void PoolState::destroy(llvm::ArrayRef<PooledContext *> contexts) {
 
 PooledContext *PoolState::disposeLocked(PooledContext &pooled) {
   --stats.live;
-  if (refillThread && !closed && !options.destroyOnReturn) {
+  if (options.backgroundRefill && !closed && !options.destroyOnReturn) {
     retired.push_back(&pooled);
     refillWork.notifyOne();
     return nullptr;
@@ -173,7 +173,7 @@ bool PoolState::takePlaceLocked() {
 }
 
 void PoolState::givePlaceUpLocked() {
-  if (waiters.empty() || (refillThread && !closed)) {
+  if (waiters.empty() || (options.backgroundRefill && !closed)) {
     --places;
     // Makes the context for the waiter, if there is one.
     refillWork.notifyOne();

@@ -34,7 +34,7 @@ struct alignas(64) ThreadSlot {
   std::atomic<uint64_t> hits{0};
 
   PooledContext *take() {
-    if (!context.load(std::memory_order_relaxed))
+    if (!context.load())
       return nullptr;
     return context.exchange(nullptr);
   }

@@ -9,6 +9,7 @@
 #include "context_pool/ir/Digester.h"
 
 #include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/BuiltinTypes.h"
 #include "mlir/IR/SymbolTable.h"
 #include "llvm/Support/BLAKE3.h"
 
@@ -19,15 +20,15 @@ using namespace mlir;
 namespace ctxpool::detail {
 namespace {
 
-Digest blake3(ArrayRef<uint8_t> bytes) { return llvm::BLAKE3::hash(bytes); }
-
 template <typename Bytes>
 void append(Bytes &bytes, const Digest &digest) {
-  bytes.append(digest.begin(), digest.end());
+  size_t size = bytes.size();
+  bytes.resize_for_overwrite(size + Digest::maxSize);
+  bytes.truncate(size + digest.copyTo(bytes.data() + size));
 }
 
-/// The last part of what is digested of a record, or of several.
-enum class Form : uint8_t { Plain = 1, Distinct = 2, Mutable = 3 };
+/// What the contents of a digest begin with.
+enum class Form : uint8_t { Plain = 1, Distinct = 2, Mutable = 3, Small = 4 };
 
 bool isMutable(codec::Reference reference) {
   if (reference.kind == codec::Reference::Kind::Type)
@@ -36,6 +37,71 @@ bool isMutable(codec::Reference reference) {
 }
 
 } // namespace
+
+Digest Digest::of(ArrayRef<uint8_t> contents) {
+  Digest digest;
+  if (contents.size() <= maxInline) {
+    digest.bytes[0] = contents.size();
+    std::memcpy(digest.bytes + 1, contents.data(), contents.size());
+    return digest;
+  }
+  digest.bytes[0] = hashed;
+  llvm::BLAKE3Result<> result = llvm::BLAKE3::hash(contents);
+  std::memcpy(digest.bytes + 1, result.data(), result.size());
+  return digest;
+}
+
+bool Digest::ofSmall(Attribute attribute, Digest &digest) {
+  // After the length and the form: what kind, of which type, and the value.
+  uint8_t *next = digest.bytes + 1;
+  auto writeValue = [&](uint64_t value) {
+    for (; value >= 0x80; value >>= 7)
+      *next++ = static_cast<uint8_t>(value) | 0x80;
+    *next++ = static_cast<uint8_t>(value);
+  };
+  TypeID id = attribute.getTypeID();
+  *next++ = static_cast<uint8_t>(Form::Small);
+  if (id == TypeID::get<IntegerAttr>()) {
+    auto integer = cast<IntegerAttr>(attribute);
+    APInt value = integer.getValue();
+    if (value.getBitWidth() > 64)
+      return false;
+    if (auto type = dyn_cast<IntegerType>(integer.getType())) {
+      *next++ = type.isSignless() ? 1 : type.isSigned() ? 2 : 3;
+      *next++ = type.getWidth();
+    } else {
+      *next++ = 4;
+    }
+    // Zigzag: the bits are all there.
+    writeValue(codec::toZigZag(value.getBitWidth() ? value.getSExtValue() : 0));
+  } else if (id == TypeID::get<StringAttr>()) {
+    auto string = cast<StringAttr>(attribute);
+    StringRef value = string.getValue();
+    if (value.size() > 24 || !isa<NoneType>(string.getType()))
+      return false;
+    *next++ = 5;
+    std::memcpy(next, value.data(), value.size());
+    next += value.size();
+  } else if (id == TypeID::get<FloatAttr>()) {
+    auto number = cast<FloatAttr>(attribute);
+    TypeID type = number.getType().getTypeID();
+    if (type == TypeID::get<Float32Type>())
+      *next++ = 6;
+    else if (type == TypeID::get<Float64Type>())
+      *next++ = 7;
+    else if (type == TypeID::get<Float16Type>())
+      *next++ = 8;
+    else if (type == TypeID::get<BFloat16Type>())
+      *next++ = 9;
+    else
+      return false;
+    writeValue(number.getValue().bitcastToAPInt().getZExtValue());
+  } else {
+    return false;
+  }
+  digest.bytes[0] = next - digest.bytes - 1;
+  return true;
+}
 
 void Digester::begin(Operation *newRoot, StructuralOptions::Symbols mode) {
   if (++run == 0) {
@@ -60,8 +126,7 @@ void Digester::begin(Operation *newRoot, StructuralOptions::Symbols mode) {
 Digester::Result Digester::getSlow(codec::Reference reference) {
   Known known = lookup(reference.pointer);
   if (known.slot == noSlot) {
-    resolve(reference);
-    known = lookup(reference.pointer);
+    known = resolve(reference);
     if (known.slot == noSlot)
       return {0, nullptr};
   }
@@ -112,33 +177,51 @@ void Digester::store(const void *pointer, uint32_t slot, uint8_t flags) {
   entry.digestRun = run;
 }
 
-uint32_t Digester::resolve(codec::Reference reference) {
-  if (!push(reference))
-    return noSlot;
+Digester::Known Digester::resolve(codec::Reference reference) {
+  // What the last frame came to, for the one below it.
+  Known result = push(reference);
   while (depth != 0) {
     Frame &frame = *frames[depth - 1];
+    ArrayRef<codec::Reference> parts = frame.record.references;
     bool pushed = false;
-    for (; frame.next != frame.record.references.size(); ++frame.next) {
-      codec::Reference part = frame.record.references[frame.next];
-      if (part.kind == codec::Reference::Kind::Bytes || !part.pointer)
+    while (frame.slots.size() != parts.size()) {
+      codec::Reference part = parts[frame.slots.size()];
+      if (part.kind == codec::Reference::Kind::Bytes || !part.pointer) {
+        frame.slots.push_back(noSlot);
         continue;
+      }
+      Digest small;
+      if (part.kind == codec::Reference::Kind::Attribute &&
+          Digest::ofSmall(part.getAttribute(), small)) {
+        frame.slots.push_back(smallSlot);
+        continue;
+      }
       Known known = lookup(part.pointer);
       if (known.slot == noSlot) {
-        if (!push(part)) {
-          depth = 0;
-          return noSlot;
+        size_t before = depth;
+        known = push(part);
+        if (depth != before) {
+          pushed = true;
+          break;
         }
-        pushed = true;
-        break;
+        if (known.slot == noSlot) {
+          depth = 0;
+          return {};
+        }
       }
       frame.flags |= known.flags;
+      frame.slots.push_back(known.slot);
     }
     if (pushed)
       continue;
-    finish(frame);
+    result = finish(frame);
     --depth;
+    if (depth != 0) {
+      frames[depth - 1]->flags |= result.flags;
+      frames[depth - 1]->slots.push_back(result.slot);
+    }
   }
-  return lookup(reference.pointer).slot;
+  return result;
 }
 
 bool Digester::encode(codec::Reference reference, codec::Record &record,
@@ -171,54 +254,62 @@ bool Digester::encode(codec::Reference reference, codec::Record &record,
   return false;
 }
 
-bool Digester::push(codec::Reference reference) {
+/// Either digests at once, or leaves it to a new frame; neither if it cannot.
+Digester::Known Digester::push(codec::Reference reference) {
   if (isMutable(reference)) {
-    uint8_t flags = Volatile;
-    uint32_t slot = digestMutable(reference, flags);
-    if (slot == noSlot)
-      return false;
-    store(reference.pointer, slot, flags);
-    return true;
+    Known known;
+    known.flags = Volatile;
+    known.slot = digestMutable(reference, known.flags);
+    if (known.slot != noSlot)
+      store(reference.pointer, known.slot, known.flags);
+    return known;
   }
   if (depth == frames.size())
     frames.push_back(std::make_unique<Frame>());
   Frame &frame = *frames[depth];
   frame.reference = reference;
-  frame.next = 0;
+  frame.slots.clear();
   frame.flags = 0;
-  if (!encode(reference, frame.record, frame.flags, frame.isDistinct))
-    return false;
-  ++depth;
-  return true;
+  if (encode(reference, frame.record, frame.flags, frame.isDistinct))
+    ++depth;
+  return {};
 }
 
-void Digester::finish(Frame &frame) {
+Digester::Known Digester::finish(Frame &frame) {
   codec::Record &record = frame.record;
   scratch.clear();
-  codec::appendVarInt(scratch, record.bytes.size());
-  scratch.append(record.bytes.begin(), record.bytes.end());
-  codec::appendVarInt(scratch, record.references.size());
-  for (codec::Reference reference : record.references) {
-    if (!reference.pointer && reference.kind != codec::Reference::Kind::Bytes) {
-      scratch.push_back(0);
-      continue;
-    }
-    scratch.push_back(static_cast<uint8_t>(reference.kind));
-    if (reference.kind == codec::Reference::Kind::Bytes)
-      append(scratch, digestData(reference.getBytes(), record.readsResource));
-    else
-      append(scratch, slots[lookup(reference.pointer).slot].digest);
-  }
   if (frame.isDistinct) {
     scratch.push_back(static_cast<uint8_t>(Form::Distinct));
     codec::appendVarInt(scratch, getDistinctNumber(frame.reference.pointer));
   } else {
     scratch.push_back(static_cast<uint8_t>(Form::Plain));
   }
-  store(frame.reference.pointer, internDigest(blake3(scratch)), frame.flags);
+  codec::appendVarInt(scratch, record.bytes.size());
+  scratch.append(record.bytes.begin(), record.bytes.end());
+  codec::appendVarInt(scratch, record.references.size());
+  for (auto [reference, slot] : llvm::zip(record.references, frame.slots)) {
+    if (reference.kind == codec::Reference::Kind::Bytes) {
+      scratch.push_back(static_cast<uint8_t>(reference.kind));
+      append(scratch, digestData(reference.getBytes(), record.readsResource));
+    } else if (!reference.pointer) {
+      scratch.push_back(0);
+    } else {
+      scratch.push_back(static_cast<uint8_t>(reference.kind));
+      if (slot != smallSlot) {
+        append(scratch, slots[slot].digest);
+        continue;
+      }
+      Digest small;
+      Digest::ofSmall(reference.getAttribute(), small);
+      append(scratch, small);
+    }
+  }
+  Known known{internDigest(Digest::of(scratch)), frame.flags};
+  store(frame.reference.pointer, known.slot, known.flags);
   // One large record should not keep its memory.
   if (record.bytes.capacity() > (1 << 16))
     record = codec::Record();
+  return known;
 }
 
 uint32_t Digester::digestMutable(codec::Reference reference, uint8_t &flags) {
@@ -228,7 +319,7 @@ uint32_t Digester::digestMutable(codec::Reference reference, uint8_t &flags) {
   };
   std::vector<std::unique_ptr<Node>> stack;
   llvm::DenseMap<const void *, unsigned> places;
-  SmallVector<uint8_t, 512> bytes;
+  SmallVector<uint8_t, 512> bytes{static_cast<uint8_t>(Form::Mutable)};
 
   auto enter = [&](codec::Reference part) {
     places.try_emplace(part.pointer, places.size());
@@ -236,11 +327,9 @@ uint32_t Digester::digestMutable(codec::Reference reference, uint8_t &flags) {
     bool isDistinct = false;
     if (!encode(part, node->record, flags, isDistinct))
       return false;
-    bytes.push_back('N');
-    if (isDistinct) {
-      bytes.push_back('X');
+    bytes.push_back(isDistinct ? 'X' : 'N');
+    if (isDistinct)
       codec::appendVarInt(bytes, getDistinctNumber(part.pointer));
-    }
     codec::appendVarInt(bytes, node->record.bytes.size());
     bytes.append(node->record.bytes.begin(), node->record.bytes.end());
     codec::appendVarInt(bytes, node->record.references.size());
@@ -269,19 +358,18 @@ uint32_t Digester::digestMutable(codec::Reference reference, uint8_t &flags) {
       return noSlot;
     }
   }
-  bytes.push_back(static_cast<uint8_t>(Form::Mutable));
-  return internDigest(blake3(bytes));
+  return internDigest(Digest::of(bytes));
 }
 
 Digest Digester::digestData(ArrayRef<char> data, bool remember) {
   ArrayRef<uint8_t> bytes(reinterpret_cast<const uint8_t *>(data.data()),
                           data.size());
   if (!remember)
-    return blake3(bytes);
+    return Digest::of(bytes);
   auto [it, isNew] =
       dataDigests.try_emplace({static_cast<const void *>(data.data()), data.size()});
   if (isNew)
-    it->second = blake3(bytes);
+    it->second = Digest::of(bytes);
   return it->second;
 }
 
@@ -290,18 +378,16 @@ uint32_t Digester::internDigest(const Digest &digest) {
     std::vector<uint32_t> larger(slotTable.size() * 2, noSlot);
     size_t mask = larger.size() - 1;
     for (uint32_t i = 0, e = slots.size(); i != e; ++i) {
-      size_t place;
-      std::memcpy(&place, slots[i].digest.data(), sizeof(place));
-      for (place &= mask; larger[place] != noSlot; place = (place + 1) & mask)
+      size_t place = slots[i].digest.hash() & mask;
+      for (; larger[place] != noSlot; place = (place + 1) & mask)
         ;
       larger[place] = i;
     }
     slotTable.swap(larger);
   }
   size_t mask = slotTable.size() - 1;
-  size_t place;
-  std::memcpy(&place, digest.data(), sizeof(place));
-  for (place &= mask; slotTable[place] != noSlot; place = (place + 1) & mask)
+  size_t place = digest.hash() & mask;
+  for (; slotTable[place] != noSlot; place = (place + 1) & mask)
     if (slots[slotTable[place]].digest == digest)
       return slotTable[place];
   slotTable[place] = slots.size();

@@ -23,13 +23,54 @@
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/SmallVector.h"
 
-#include <array>
+#include <cstring>
 #include <memory>
 #include <vector>
 
 namespace ctxpool::detail {
 
-using Digest = std::array<uint8_t, 32>;
+/// What identifies the contents of an attribute or type: these contents themselves
+/// where they are short, as most are, and else their BLAKE3 digest of 256 bits.
+class Digest {
+public:
+  static constexpr size_t maxInline = 32;
+
+  static Digest of(llvm::ArrayRef<uint8_t> contents);
+
+  /// The digests of integers and floating point numbers of up to 64 bits of the
+  /// usual types, and of short strings: found faster than remembered. False for
+  /// every other attribute.
+  static bool ofSmall(mlir::Attribute attribute, Digest &digest);
+
+  static constexpr size_t maxSize = 33;
+
+  /// Writes the shortest form that can be told apart, a byte of length or mark and
+  /// what follows, where `maxSize` bytes are free. How many of them it needs.
+  size_t copyTo(uint8_t *to) const {
+    std::memcpy(to, bytes, maxSize);
+    return bytes[0] == hashed ? maxSize : bytes[0] + 1;
+  }
+
+  size_t hash() const {
+    uint64_t words[4];
+    std::memcpy(words, bytes + 1, sizeof(words));
+    uint64_t mixed = (words[0] ^ 0x9E3779B97F4A7C15ull) * 0xBF58476D1CE4E5B9ull;
+    mixed = (mixed ^ (mixed >> 29) ^ words[1]) * 0x94D049BB133111EBull;
+    mixed = (mixed ^ (mixed >> 32) ^ words[2]) * 0xBF58476D1CE4E5B9ull;
+    mixed = (mixed ^ (mixed >> 29) ^ words[3]) * 0x94D049BB133111EBull;
+    return mixed ^ (mixed >> 32) ^ bytes[0];
+  }
+
+  friend bool operator==(const Digest &lhs, const Digest &rhs) {
+    return std::memcmp(lhs.bytes, rhs.bytes, sizeof(lhs.bytes)) == 0;
+  }
+
+private:
+  static constexpr uint8_t hashed = 0xFF;
+
+  /// The length or `hashed`, and the contents or their digest, padded with zeros.
+  uint8_t bytes[maxSize] = {};
+};
 
 /// Digests attributes and types: the digest of a record, with the digests of what
 /// it refers to in place of the references.
@@ -61,7 +102,8 @@ public:
     const Digest *digest;
   };
 
-  /// The index of a non-null attribute or type. Wrong, and `status` not OK, where
+  /// The index of a type, or of an attribute that `Digest::ofSmall` does not
+  /// digest; not null. Wrong, and `status` not OK, where
   /// it cannot be encoded.
   Result get(codec::Reference reference) {
     if (Entry *entry = memo.find(reference.pointer))
@@ -79,6 +121,8 @@ public:
 
 private:
   static constexpr uint32_t noSlot = (1u << 28) - 1;
+  /// In place of the slot of an attribute that `Digest::ofSmall` digests.
+  static constexpr uint32_t smallSlot = noSlot - 1;
 
   enum Flags : uint8_t {
     /// Reaches something that may change between runs.
@@ -108,25 +152,27 @@ private:
     uint32_t index = 0;
   };
 
-  struct Frame {
-    codec::Reference reference;
-    codec::Record record;
-    size_t next;
-    uint8_t flags;
-    bool isDistinct;
-  };
-
   struct Known {
     uint32_t slot = noSlot;
     uint8_t flags = 0;
   };
 
+  /// An attribute or type whose parts are being digested.
+  struct Frame {
+    codec::Reference reference;
+    codec::Record record;
+    /// Of the references so far.
+    llvm::SmallVector<uint32_t, 8> slots;
+    uint8_t flags;
+    bool isDistinct;
+  };
+
   Result getSlow(codec::Reference reference);
   Known lookup(const void *pointer);
   void store(const void *pointer, uint32_t slot, uint8_t flags);
-  uint32_t resolve(codec::Reference reference);
-  bool push(codec::Reference reference);
-  void finish(Frame &frame);
+  Known resolve(codec::Reference reference);
+  Known push(codec::Reference reference);
+  Known finish(Frame &frame);
   uint32_t digestMutable(codec::Reference reference, uint8_t &flags);
   /// Encodes, and adds to `flags` what the record itself reaches.
   bool encode(codec::Reference reference, codec::Record &record, uint8_t &flags,

@@ -25,6 +25,7 @@
 #include "llvm/Support/Compiler.h"
 #include "llvm/Support/raw_ostream.h"
 
+#include <algorithm>
 #include <cassert>
 #include <cstring>
 #include <optional>
@@ -100,6 +101,19 @@ struct PropertySink {
   }
 };
 
+/// Takes the numbers of which native properties are made.
+struct NumberSink {
+  std::vector<uint64_t> numbers;
+
+  void writeByte(uint8_t value) { numbers.push_back(value); }
+  void writeVarInt(uint64_t value) { numbers.push_back(value); }
+  void writeRaw(const void *, size_t) {}
+  void writeData(ArrayRef<char>) {}
+  void writeAttribute(Attribute) {}
+  void writeType(Type) {}
+  void writeResource(const AsmDialectResourceHandle &) {}
+};
+
 /// Walks two operations side by side and stops at the first difference.
 ///
 /// It compares what the fingerprint is made of, and agrees with it: values and
@@ -110,7 +124,9 @@ class Comparison {
 public:
   Comparison(Operation *lhs, Operation *rhs, const StructuralOptions &options)
       : lhsRoot(lhs), rhsRoot(rhs), options(options),
-        lhsSymbols(lhs, options.symbols), rhsSymbols(rhs, options.symbols) {}
+        lhsSymbols(lhs, options.symbols), rhsSymbols(rhs, options.symbols),
+        lhsEmpty(DictionaryAttr::get(lhs->getContext())),
+        rhsEmpty(DictionaryAttr::get(rhs->getContext())) {}
 
   bool run();
 
@@ -143,9 +159,18 @@ private:
     return false;
   }
 
+  enum class Answer { No, Yes, Unknown };
+  Answer isSameSmall(Attribute lhs, Attribute rhs);
+
   bool isSame(Reference lhs, Reference rhs) {
     if (!lhs.pointer || !rhs.pointer)
       return lhs.pointer == rhs.pointer;
+    if (lhs.kind == Reference::Kind::Attribute &&
+        rhs.kind == Reference::Kind::Attribute) {
+      Answer answer = isSameSmall(lhs.getAttribute(), rhs.getAttribute());
+      if (answer != Answer::Unknown)
+        return answer == Answer::Yes;
+    }
     if (auto *known = pairs.find(lhs.pointer))
       if (known->pointer == rhs.pointer)
         return true;
@@ -162,7 +187,8 @@ private:
               Record &record);
   bool isSameDistinct(const void *lhs, const void *rhs);
 
-  bool isSameUse(const void *lhs, Type lhsType, const void *rhs, Type rhsType);
+  bool isSameUse(const void *lhs, Type lhsType, const void *rhs, Type rhsType,
+                 unsigned index);
   bool define(const void *lhs, const void *rhs);
 
   bool compareOperations(Operation *lhs, Operation *rhs);
@@ -171,8 +197,11 @@ private:
   bool enterRegion(Level &level);
   bool enterBlock(Level &level, Block *lhs, Block *rhs);
   bool step();
+  bool comparePending();
 
   std::string describePath(Operation *op);
+  std::string versus(Attribute lhs, Attribute rhs);
+  std::string versus(Type lhs, Type rhs);
   std::string describeDifference();
   std::string describeAttributes(DictionaryFilter &lhs, DictionaryFilter &rhs);
   std::string describeProperties();
@@ -180,6 +209,7 @@ private:
   Operation *lhsRoot, *rhsRoot;
   StructuralOptions options;
   Symbols lhsSymbols, rhsSymbols;
+  DictionaryAttr lhsEmpty, rhsEmpty;
   Difference difference;
   absl::Status status;
 
@@ -191,9 +221,16 @@ private:
   /// Attributes and types found equal: the last partner of each of the left's.
   detail::PointerTable<Partner> pairs;
   /// Values and blocks.
-  detail::PointerTable<Partner> values;
+  detail::PointerTable<Partner, 6> values;
   /// Those used before their definition, from the right's side.
-  llvm::DenseMap<const void *, const void *> pendingPartners;
+  struct Pending {
+    const void *lhs;
+    Type lhsType, rhsType;
+    /// The first use.
+    Operation *lhsUser, *rhsUser;
+    unsigned index;
+  };
+  llvm::DenseMap<const void *, Pending> pending;
   llvm::DenseMap<const void *, const void *> distinctOfLhs, distinctOfRhs;
   /// Pairs of which the left one has another partner by now.
   std::set<std::pair<const void *, const void *>> otherPairs;
@@ -233,6 +270,41 @@ bool Comparison::encode(Reference reference, Operation *user, Symbols &symbols,
   return false;
 }
 
+/// The kinds that most modules have most of are compared faster than remembered.
+Comparison::Answer Comparison::isSameSmall(Attribute lhs, Attribute rhs) {
+  TypeID id = lhs.getTypeID();
+  if (id == TypeID::get<IntegerAttr>()) {
+    if (rhs.getTypeID() != id)
+      return Answer::No;
+    auto left = cast<IntegerAttr>(lhs), right = cast<IntegerAttr>(rhs);
+    APInt leftValue = left.getValue(), rightValue = right.getValue();
+    return leftValue.getBitWidth() == rightValue.getBitWidth() &&
+                   leftValue == rightValue &&
+                   isSame(left.getType(), right.getType())
+               ? Answer::Yes
+               : Answer::No;
+  }
+  if (id == TypeID::get<StringAttr>()) {
+    if (rhs.getTypeID() != id)
+      return Answer::No;
+    auto left = cast<StringAttr>(lhs), right = cast<StringAttr>(rhs);
+    // The type of a string may be any, and its depth as well.
+    if (!isa<NoneType>(left.getType()) || !isa<NoneType>(right.getType()))
+      return Answer::Unknown;
+    return left.getValue() == right.getValue() ? Answer::Yes : Answer::No;
+  }
+  if (id == TypeID::get<FloatAttr>()) {
+    if (rhs.getTypeID() != id)
+      return Answer::No;
+    auto left = cast<FloatAttr>(lhs), right = cast<FloatAttr>(rhs);
+    return left.getValue().bitwiseIsEqual(right.getValue()) &&
+                   isSame(left.getType(), right.getType())
+               ? Answer::Yes
+               : Answer::No;
+  }
+  return Answer::Unknown;
+}
+
 bool Comparison::isSameSlow(Reference lhsStart, Reference rhsStart) {
   struct Pair {
     Reference lhs, rhs;
@@ -259,6 +331,13 @@ bool Comparison::isSameSlow(Reference lhsStart, Reference rhsStart) {
       same = lhs.pointer == rhs.pointer;
       continue;
     }
+    if (lhs.kind == Reference::Kind::Attribute) {
+      Answer answer = isSameSmall(lhs.getAttribute(), rhs.getAttribute());
+      if (answer != Answer::Unknown) {
+        same = answer == Answer::Yes;
+        continue;
+      }
+    }
     Partner &partner = pairs[lhs.pointer];
     if (partner.pointer == rhs.pointer)
       continue;
@@ -271,29 +350,8 @@ bool Comparison::isSameSlow(Reference lhsStart, Reference rhsStart) {
     partner.pointer = rhs.pointer;
     added.push_back(lhs.pointer);
 
-    // The kinds of which most modules have most.
     if (lhs.kind == Reference::Kind::Attribute) {
       Attribute left = lhs.getAttribute(), right = rhs.getAttribute();
-      if (auto leftInteger = dyn_cast<IntegerAttr>(left)) {
-        if (auto rightInteger = dyn_cast<IntegerAttr>(right)) {
-          const APInt &leftValue = leftInteger.getValue();
-          const APInt &rightValue = rightInteger.getValue();
-          same = leftValue.getBitWidth() == rightValue.getBitWidth() &&
-                 leftValue == rightValue;
-          if (same)
-            stack.push_back({Reference::to(leftInteger.getType()),
-                             Reference::to(rightInteger.getType())});
-          continue;
-        }
-      } else if (auto leftString = dyn_cast<StringAttr>(left)) {
-        if (auto rightString = dyn_cast<StringAttr>(right)) {
-          same = leftString.getValue() == rightString.getValue();
-          if (same)
-            stack.push_back({Reference::to(leftString.getType()),
-                             Reference::to(rightString.getType())});
-          continue;
-        }
-      }
       if (isa<SymbolRefAttr>(left))
         reachesSymbol = true;
       if (isa<DistinctAttr>(left) && isa<DistinctAttr>(right))
@@ -371,25 +429,24 @@ static bool isInside(const void *pointer, Type type, Operation *root) {
 }
 
 bool Comparison::isSameUse(const void *lhs, Type lhsType, const void *rhs,
-                           Type rhsType) {
+                           Type rhsType, unsigned index) {
   Partner &partner = values[lhs];
   if (LLVM_LIKELY(partner.pointer != nullptr))
     return partner.pointer == rhs;
   // The first use of something that is defined later, or outside.
   partner.pointer = rhs;
-  if (!pendingPartners.try_emplace(rhs, lhs).second)
-    return false;
-  return isInside(lhs, lhsType, lhsRoot) == isInside(rhs, rhsType, rhsRoot) &&
-         isSame(lhsType, rhsType);
+  Pending use{lhs, lhsType, rhsType, lhsUser, rhsUser, index};
+  return pending.try_emplace(rhs, use).second &&
+         isInside(lhs, lhsType, lhsRoot) == isInside(rhs, rhsType, rhsRoot);
 }
 
 bool Comparison::define(const void *lhs, const void *rhs) {
   Partner &partner = values[lhs];
-  if (LLVM_UNLIKELY(!pendingPartners.empty())) {
-    auto it = pendingPartners.find(rhs);
-    if (it != pendingPartners.end()) {
-      bool same = it->second == lhs;
-      pendingPartners.erase(it);
+  if (LLVM_UNLIKELY(!pending.empty())) {
+    auto it = pending.find(rhs);
+    if (it != pending.end()) {
+      bool same = it->second.lhs == lhs;
+      pending.erase(it);
       return same;
     }
   }
@@ -455,14 +512,15 @@ bool Comparison::compareOperations(Operation *lhs, Operation *rhs) {
   for (unsigned i = 0; i != operands; ++i) {
     Value left = lhs->getOperand(i), right = rhs->getOperand(i);
     if (!isSameUse(left.getAsOpaquePointer(), left.getType(),
-                   right.getAsOpaquePointer(), right.getType()))
+                   right.getAsOpaquePointer(), right.getType(), i))
       return differ(Kind::Operand, i);
   }
   unsigned successors = lhs->getNumSuccessors();
   if (successors != rhs->getNumSuccessors())
     return differ(Kind::SuccessorCount);
   for (unsigned i = 0; i != successors; ++i)
-    if (!isSameUse(lhs->getSuccessor(i), Type(), rhs->getSuccessor(i), Type()))
+    if (!isSameUse(lhs->getSuccessor(i), Type(), rhs->getSuccessor(i), Type(),
+                   i))
       return differ(Kind::Successor, i);
   unsigned results = lhs->getNumResults();
   if (results != rhs->getNumResults())
@@ -484,8 +542,8 @@ bool Comparison::compareOperations(Operation *lhs, Operation *rhs) {
   if (name.info.properties != detail::PropertyKind::None &&
       !compareProperties(name, nameless))
     return differ(Kind::Properties);
-  DictionaryFilter lhsDictionary(lhs, options, nameless);
-  DictionaryFilter rhsDictionary(rhs, options, nameless);
+  DictionaryFilter lhsDictionary(lhs, options, nameless, lhsEmpty);
+  DictionaryFilter rhsDictionary(rhs, options, nameless, rhsEmpty);
   using Form = DictionaryFilter::Form;
   if (lhsDictionary.getForm() != rhsDictionary.getForm())
     return differ(Kind::Attributes);
@@ -585,13 +643,35 @@ bool Comparison::step() {
   return true;
 }
 
+/// What is still pending is defined outside on both sides: were it defined inside
+/// on one, that definition would have met another partner. Then the type counts.
+bool Comparison::comparePending() {
+  lhsUser = lhsRoot;
+  rhsUser = rhsRoot;
+  const Pending *first = nullptr;
+  for (auto &[rhs, use] : pending) {
+    if (!use.lhsType == !use.rhsType &&
+        (!use.lhsType || isSame(use.lhsType, use.rhsType)))
+      continue;
+    // Any will do; the same one every time is kinder.
+    if (!first || use.index < first->index)
+      first = &use;
+  }
+  if (!first)
+    return true;
+  difference.lhs = first->lhsUser;
+  difference.rhs = first->rhsUser;
+  difference.lhsBlock = difference.rhsBlock = nullptr;
+  return differ(first->lhsType ? Kind::Operand : Kind::Successor, first->index);
+}
+
 bool Comparison::run() {
   assert(lhsRoot && rhsRoot && "no operation");
   bool same = compareOperations(lhsRoot, rhsRoot);
   while (same && !levels.empty())
     same = step();
-  // What is still pending is defined outside on both sides: were it defined inside
-  // on one, that definition would have met another partner.
+  if (same && !pending.empty())
+    same = comparePending();
   if (same)
     return true;
   if (!status.ok())
@@ -627,38 +707,24 @@ void dropCommonKind(std::string &lhs, std::string &rhs) {
   rhs.erase(0, end);
 }
 
-/// Both values, with what tells them apart.
-template <typename AttributeOrType>
-std::string versus(AttributeOrType lhs, AttributeOrType rhs) {
-  std::string left = codec::describe(lhs);
-  std::string right = codec::describe(rhs);
-  dropCommonKind(left, right);
-  if (left != right)
-    return absl::StrCat(left, " vs ", right);
-  std::string text = absl::StrCat(left, " on both sides, which differ");
-  if constexpr (std::is_same_v<AttributeOrType, Attribute>) {
-    auto leftDense = dyn_cast_or_null<DenseIntOrFPElementsAttr>(lhs);
-    auto rightDense = dyn_cast_or_null<DenseIntOrFPElementsAttr>(rhs);
-    if (leftDense && rightDense &&
-        leftDense.getRawData().size() == rightDense.getRawData().size()) {
-      ArrayRef<char> leftData = leftDense.getRawData();
-      ArrayRef<char> rightData = rightDense.getRawData();
-      size_t byte = std::mismatch(leftData.begin(), leftData.end(),
-                                  rightData.begin())
-                        .first -
-                    leftData.begin();
-      size_t elements = leftDense.getNumElements();
-      if (elements != 0 && byte < leftData.size() &&
-          leftData.size() % elements == 0)
-        absl::StrAppend(&text, " first in element ",
-                        byte / (leftData.size() / elements));
-      return text;
-    }
-    if (isa_and_nonnull<DenseResourceElementsAttr>(lhs))
-      return absl::StrCat(text, " in the contents of a resource");
-    return absl::StrCat(text, " in a part that is not shown");
-  }
-  return text;
+/// Where two dense constants of one type differ, or nothing.
+std::string describeElement(Attribute lhs, Attribute rhs) {
+  auto left = dyn_cast<DenseIntOrFPElementsAttr>(lhs);
+  auto right = dyn_cast<DenseIntOrFPElementsAttr>(rhs);
+  if (!left || !right)
+    return "";
+  ArrayRef<char> leftData = left.getRawData(), rightData = right.getRawData();
+  size_t elements = left.getNumElements();
+  if (leftData.size() != rightData.size() || elements == 0 ||
+      leftData.size() % elements != 0)
+    return "";
+  size_t byte =
+      std::mismatch(leftData.begin(), leftData.end(), rightData.begin()).first -
+      leftData.begin();
+  if (byte == leftData.size())
+    return "";
+  return absl::StrCat(" first in element ",
+                      byte / (leftData.size() / elements));
 }
 
 std::string count(size_t number, const char *what) {
@@ -727,6 +793,67 @@ std::string Comparison::describePath(Operation *op) {
   return path;
 }
 
+/// Both values, with what tells them apart; of large lists, the parts that do.
+std::string Comparison::versus(Attribute lhs, Attribute rhs) {
+  constexpr size_t limit = 120;
+  std::string path;
+  for (;;) {
+    std::string left = codec::describe(lhs, limit);
+    std::string right = codec::describe(rhs, limit);
+    dropCommonKind(left, right);
+    bool isCut = left.size() >= limit || right.size() >= limit;
+    if (left != right && !isCut && !StringRef(left).starts_with("a large "))
+      return absl::StrCat(path, left, " vs ", right);
+
+    // The first part that differs says more than the begin of the whole.
+    auto leftArray = dyn_cast_or_null<ArrayAttr>(lhs);
+    auto rightArray = dyn_cast_or_null<ArrayAttr>(rhs);
+    auto leftDictionary = dyn_cast_or_null<DictionaryAttr>(lhs);
+    auto rightDictionary = dyn_cast_or_null<DictionaryAttr>(rhs);
+    bool descended = false;
+    if (path.size() < 200 && leftArray && rightArray) {
+      if (leftArray.size() != rightArray.size())
+        return absl::StrCat(path, leftArray.size(), " elements vs ",
+                            rightArray.size());
+      for (size_t i = 0; i != leftArray.size() && !descended; ++i)
+        if (!isSame(leftArray[i], rightArray[i])) {
+          absl::StrAppend(&path, "element ", i, ": ");
+          lhs = leftArray[i];
+          rhs = rightArray[i];
+          descended = true;
+        }
+    } else if (path.size() < 200 && leftDictionary && rightDictionary) {
+      for (NamedAttribute entry : leftDictionary) {
+        Attribute other = rightDictionary.get(entry.getName().strref());
+        if (!isSame(entry.getValue(), other)) {
+          absl::StrAppend(&path, "entry ", quoted(entry.getName().strref()), ": ");
+          lhs = entry.getValue();
+          rhs = other;
+          descended = true;
+          break;
+        }
+      }
+    }
+    if (descended)
+      continue;
+    if (left != right)
+      return absl::StrCat(path, left, " vs ", right,
+                          lhs && rhs ? describeElement(lhs, rhs) : "");
+    std::string where = lhs && rhs ? describeElement(lhs, rhs) : "";
+    if (where.empty())
+      where = isa_and_nonnull<DenseResourceElementsAttr>(lhs)
+                  ? " in the contents of a resource"
+                  : " in a part that is not shown";
+    return absl::StrCat(path, left, " on both sides, which differ", where);
+  }
+}
+
+std::string Comparison::versus(Type lhs, Type rhs) {
+  std::string left = codec::describe(lhs), right = codec::describe(rhs);
+  dropCommonKind(left, right);
+  return absl::StrCat(left, " vs ", right);
+}
+
 std::string Comparison::describeAttributes(DictionaryFilter &lhs,
                                            DictionaryFilter &rhs) {
   for (NamedAttribute entry : lhs.getDictionary()) {
@@ -784,8 +911,19 @@ std::string Comparison::describeProperties() {
       return absl::StrCat("property ", quoted(text), ": ",
                           versus(*left, *right));
   }
-  return "a property that is not an attribute, such as the sizes of operand "
-         "groups, differs";
+  // What is left has no attribute that could be printed.
+  NumberSink left, right;
+  OperationInfo::of(lhs).writeProperties(lhs, left, nameless);
+  OperationInfo::of(rhs).writeProperties(rhs, right, nameless);
+  std::string text = "a property that is not an attribute, such as the sizes of "
+                     "operand groups";
+  size_t size = std::min(left.numbers.size(), right.numbers.size());
+  for (size_t i = 0; i != size; ++i)
+    if (left.numbers[i] != right.numbers[i])
+      return absl::StrCat(text, ": ", left.numbers[i], " vs ", right.numbers[i],
+                          " (number ", i, " of its encoding)");
+  return absl::StrCat(text, ": ", left.numbers.size(), " numbers vs ",
+                      right.numbers.size());
 }
 
 std::string Comparison::describeDifference() {
@@ -864,8 +1002,8 @@ std::string Comparison::describeDifference() {
   case Kind::Properties:
     return describeProperties();
   case Kind::Attributes: {
-    DictionaryFilter left(lhs, options, lhsSymbols.isNameless(lhs));
-    DictionaryFilter right(rhs, options, rhsSymbols.isNameless(rhs));
+    DictionaryFilter left(lhs, options, lhsSymbols.isNameless(lhs), lhsEmpty);
+    DictionaryFilter right(rhs, options, rhsSymbols.isNameless(rhs), rhsEmpty);
     return describeAttributes(left, right);
   }
   case Kind::Location:

@@ -42,41 +42,63 @@ constexpr llvm::StringLiteral scheme = "context_pool fingerprint 1";
 class Stream {
 public:
   void begin() {
+    if (buffer.empty())
+      buffer.resize(initialSize);
     hasher.init();
-    size = 0;
+    cursor = buffer.data();
+    limit = cursor + buffer.size();
   }
 
-  void writeByte(uint8_t value) { *reserve(1) = value, ++size; }
+  void writeByte(uint8_t value) {
+    uint8_t *next = reserve(1);
+    *next = value;
+    cursor = next + 1;
+  }
 
   void writeVarInt(uint64_t value) {
     uint8_t *next = reserve(10);
-    uint8_t *first = next;
-    while (value >= 0x80) {
+    while (LLVM_UNLIKELY(value >= 0x80)) {
       *next++ = static_cast<uint8_t>(value) | 0x80;
       value >>= 7;
     }
     *next++ = static_cast<uint8_t>(value);
-    size += next - first;
+    cursor = next;
   }
 
   void writeRaw(const void *data, size_t count) {
     if (count == 0)
       return;
-    std::memcpy(reserve(count), data, count);
-    size += count;
+    uint8_t *next = reserve(count);
+    std::memcpy(next, data, count);
+    cursor = next + count;
   }
 
-  size_t getSize() const { return size; }
+  void writeDigest(const detail::Digest &digest) {
+    uint8_t *next = reserve(detail::Digest::maxSize);
+    cursor = next + digest.copyTo(next);
+  }
+
+  size_t getPosition() const { return cursor - buffer.data(); }
 
   /// Overwrites two bytes that were written before.
-  void patch(size_t place, unsigned value) {
-    buffer[place] = static_cast<uint8_t>(value);
-    buffer[place + 1] = static_cast<uint8_t>(value >> 8);
+  void patch(size_t position, unsigned value) {
+    buffer[position] = static_cast<uint8_t>(value);
+    buffer[position + 1] = static_cast<uint8_t>(value >> 8);
   }
 
-  /// Puts the size of what was written since `begin` before it.
-  void insertSize(size_t begin) {
-    size_t count = size - begin;
+  /// Fills in the size of what was written since `leaveSize`.
+  size_t leaveSize() {
+    size_t position = getPosition();
+    writeByte(0);
+    return position;
+  }
+  void insertSize(size_t position) {
+    size_t count = getPosition() - position - 1;
+    if (LLVM_LIKELY(count < 0x80)) {
+      buffer[position] = static_cast<uint8_t>(count);
+      return;
+    }
+    // One byte was left, and more are needed.
     uint8_t bytes[10];
     unsigned used = 0;
     for (uint64_t value = count;; value >>= 7) {
@@ -86,14 +108,15 @@ public:
         break;
     }
     reserve(used);
-    std::memmove(buffer.data() + begin + used, buffer.data() + begin, count);
-    std::memcpy(buffer.data() + begin, bytes, used);
-    size += used;
+    uint8_t *begin = buffer.data() + position;
+    std::memmove(begin + used, begin + 1, count);
+    std::memcpy(begin, bytes, used);
+    cursor += used - 1;
   }
 
-  /// Between operations only: what was written may move until then.
+  /// Between operations only: positions are lost.
   void flushIfLarge() {
-    if (size >= flushSize)
+    if (LLVM_UNLIKELY(getPosition() >= flushSize))
       flush();
   }
 
@@ -106,23 +129,34 @@ public:
 
 private:
   static constexpr size_t flushSize = 1 << 16;
+  static constexpr size_t initialSize = 1 << 12;
 
   uint8_t *reserve(size_t count) {
-    if (buffer.size() - size < count)
-      buffer.resize(std::max(buffer.size() * 2, size + count + flushSize));
-    return buffer.data() + size;
+    if (LLVM_UNLIKELY(static_cast<size_t>(limit - cursor) < count))
+      grow(count);
+    return cursor;
+  }
+
+  void grow(size_t count) {
+    size_t position = getPosition();
+    buffer.resize(std::max(buffer.size() * 2, position + count));
+    cursor = buffer.data() + position;
+    limit = buffer.data() + buffer.size();
   }
 
   void flush() {
-    hasher.update(llvm::ArrayRef<uint8_t>(buffer.data(), size));
-    size = 0;
+    hasher.update(llvm::ArrayRef<uint8_t>(buffer.data(), getPosition()));
+    // A large constant should not keep its memory.
     if (buffer.size() > 16 * flushSize)
       buffer = std::vector<uint8_t>(2 * flushSize);
+    cursor = buffer.data();
+    limit = cursor + buffer.size();
   }
 
   llvm::BLAKE3 hasher;
   std::vector<uint8_t> buffer;
-  size_t size = 0;
+  uint8_t *cursor = nullptr;
+  uint8_t *limit = nullptr;
 };
 
 /// Bits of the number that an operation begins with.
@@ -164,10 +198,17 @@ struct Fingerprinter::Impl {
     stream.writeRaw(data.data(), data.size());
   }
   void writeAttribute(Attribute attribute) {
-    if (attribute)
-      writeIndex(codec::Reference::to(attribute));
-    else
+    if (!attribute) {
       stream.writeByte(0);
+      return;
+    }
+    // Small ones have no index: they are written whole.
+    if (detail::Digest::ofSmall(attribute, small)) {
+      stream.writeByte(2);
+      stream.writeDigest(small);
+      return;
+    }
+    writeIndex(codec::Reference::to(attribute));
   }
   void writeType(Type type) {
     if (type)
@@ -204,11 +245,11 @@ private:
   void writeIndex(codec::Reference reference) {
     Digester::Result result = digester.get(reference);
     if (LLVM_LIKELY(!result.digest)) {
-      stream.writeVarInt(result.index + 2);
+      stream.writeVarInt(result.index + 3);
       return;
     }
     stream.writeByte(1);
-    stream.writeRaw(result.digest->data(), result.digest->size());
+    stream.writeDigest(*result.digest);
   }
 
   /// Writes a use of a value or a block.
@@ -249,11 +290,14 @@ private:
 
   Digester digester;
   detail::PointerTable<Name> names;
-  detail::PointerTable<Number> numbers;
+  detail::PointerTable<Number, 6> numbers;
   Stream stream;
+  detail::Digest small;
 
   // Of the current run.
   StructuralOptions options;
+  Operation *root = nullptr;
+  DictionaryAttr emptyDictionary;
   uint32_t run = 0;
   uint32_t nextName = 0;
   uint32_t nextNumber = 0;
@@ -264,9 +308,10 @@ private:
 };
 
 absl::StatusOr<Fingerprint>
-Fingerprinter::Impl::compute(Operation *root,
+Fingerprinter::Impl::compute(Operation *newRoot,
                              const StructuralOptions &newOptions) {
-  assert(root && "no operation");
+  assert(newRoot && "no operation");
+  root = newRoot;
   options = newOptions;
   if (++run == 0) {
     names.clear();
@@ -281,6 +326,7 @@ Fingerprinter::Impl::compute(Operation *root,
   pendingCount = 0;
   pending.clear();
   levels.clear();
+  emptyDictionary = DictionaryAttr::get(root->getContext());
   digester.begin(root, options.symbols);
 
   stream.begin();
@@ -319,8 +365,10 @@ void Fingerprinter::Impl::writeOperation(Operation *op) {
     stream.writeRaw(text.data(), text.size());
   }
 
-  bool isNameless = digester.getSymbols().isNameless(op);
-  detail::DictionaryFilter dictionary(op, options, isNameless);
+  bool isNameless = LLVM_UNLIKELY(digester.getSymbols().normalize()) &&
+                    digester.getSymbols().isNameless(op);
+  detail::DictionaryFilter dictionary(op, options, isNameless,
+                                      emptyDictionary);
   unsigned parts = 0;
   if (op->getNumOperands() != 0)
     parts |= HasOperands;
@@ -342,7 +390,7 @@ void Fingerprinter::Impl::writeOperation(Operation *op) {
     parts |= IsRegistered;
 
   // Operands and successors come before results: an operation may use its own.
-  size_t partsBegin = stream.getSize();
+  size_t partsBegin = stream.getPosition();
   stream.writeByte(0);
   stream.writeByte(0);
   if (parts & HasOperands) {
@@ -376,7 +424,7 @@ void Fingerprinter::Impl::writeOperation(Operation *op) {
   stream.patch(partsBegin, parts);
 
   if (parts & HasProperties) {
-    size_t begin = stream.getSize();
+    size_t begin = stream.leaveSize();
     name.info.writeProperties(op, *this, isNameless);
     stream.insertSize(begin);
   }
@@ -461,6 +509,7 @@ void Fingerprinter::Impl::writePending() {
   stream.writeVarInt(pendingCount);
   if (pendingCount == 0)
     return;
+  digester.setUser(root);
   for (auto [pointer, type] : pending) {
     Number &number = numbers[pointer];
     if (!number.isPending)

@@ -109,12 +109,13 @@ public:
     Entries,
   };
 
+  /// `empty` is the empty dictionary of the context.
   DictionaryFilter(mlir::Operation *op, const StructuralOptions &options,
-                   bool nameless)
+                   bool nameless, mlir::DictionaryAttr empty)
       : op(op), dictionary(op->getRawDictionaryAttrs()),
         includeDiscardable(options.includeDiscardableAttributes),
         nameless(nameless) {
-    if (dictionary.empty())
+    if (dictionary == empty || dictionary.empty())
       return;
     if (includeDiscardable && !(nameless && dictionary.get("sym_name")))
       form = Form::Whole;

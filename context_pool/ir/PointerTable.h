@@ -23,7 +23,9 @@ namespace ctxpool::detail {
 
 /// A table from non-null addresses to `Value`, which has a default constructor
 /// and is cheap to copy. References are valid until the next insertion.
-template <typename Value>
+///
+/// `granularity` is the logarithm of about the size of the objects.
+template <typename Value, unsigned granularity = 5>
 class PointerTable {
 public:
   explicit PointerTable(size_t initialCapacity = 64)
@@ -79,9 +81,13 @@ private:
     return bits;
   }
 
-  /// Multiplication spreads what differs only in a few bits, as addresses do.
+  /// Objects are mostly visited in the order in which they were allocated, so
+  /// what lies on one page of memory stays together in the table, one cache line
+  /// after the other; pages are spread by multiplication.
   size_t home(const void *key) const {
-    return (reinterpret_cast<uintptr_t>(key) * 0x9E3779B97F4A7C15ull) >> shift;
+    auto address = reinterpret_cast<uintptr_t>(key);
+    size_t page = ((address >> 12) * 0x9E3779B97F4A7C15ull) >> shift;
+    return (page + ((address & 4095) >> granularity)) & (slots.size() - 1);
   }
   size_t next(size_t i) const { return (i + 1) & (slots.size() - 1); }
 

@@ -195,8 +195,9 @@ private:
 /// `acquire` looks in the calling thread's own slot, then in the shared list,
 /// and clones where both are empty. The first takes no lock and writes to no
 /// memory that other threads write to. A returned context goes to the slot of
-/// the thread that returns it. Contexts of a thread that exits go to the shared
-/// list.
+/// the thread that returns it, or to the shared list where that slot is taken or
+/// the thread has never acquired. Contexts of a thread that exits go to the
+/// shared list.
 ///
 /// Guarantees:
 /// - A returned context is set back to what it was after `onClone`:

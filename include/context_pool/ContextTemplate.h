@@ -43,6 +43,7 @@ namespace detail {
 class PoolState;
 } // namespace detail
 
+/// What a template is made from. None of its functions may throw.
 struct ContextTemplateOptions {
   /// Names the template in messages.
   std::string name = "default";

@@ -1,0 +1,159 @@
+//===- CommandLineTest.cpp - How the tool is called -----------------------===//
+//
+// Part of the context_pool project, under the Apache License v2.0 with LLVM
+// Exceptions. See LICENSE for license information.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "test/bench/ToolRunner.h"
+
+#include "llvm/ADT/StringRef.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include <string>
+#include <vector>
+
+using namespace ctxpool::test;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::StartsWith;
+
+namespace {
+
+struct WrongUsage {
+  const char *name;
+  std::vector<std::string> arguments;
+  const char *message;
+};
+
+class WrongUsageTest : public testing::TestWithParam<WrongUsage> {};
+
+TEST_P(WrongUsageTest, PrintsOneLineToStderrAndExitsWithTwo) {
+  ToolRun run = runTool(GetParam().arguments);
+
+  EXPECT_EQ(run.status, 2);
+  EXPECT_THAT(run.out, IsEmpty());
+  EXPECT_THAT(run.err, StartsWith("ctxpool-bench: "));
+  EXPECT_THAT(run.err, HasSubstr(GetParam().message));
+  EXPECT_EQ(llvm::StringRef(run.err).count('\n'), 1u) << run.err;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Command, WrongUsageTest,
+    testing::Values(
+        WrongUsage{"UnknownCommand", {"frobnicate"}, "'frobnicate' is not"},
+        WrongUsage{"OptionBeforeCommand",
+                   {"--threads=2", "compile"},
+                   "'--threads=2' is not a command"},
+        WrongUsage{
+            "UnknownOption", {"compile", "--frobnicate"}, "'--frobnicate'"},
+        WrongUsage{"OptionOfAnotherCommand",
+                   {"generate", "--threads=2"},
+                   "'--threads=2'"},
+        WrongUsage{"OptionOfLlvm",
+                   {"compile", "--print-after-all"},
+                   "'--print-after-all'"},
+        WrongUsage{"NoThreads", {"compile", "--threads=0"}, "--threads=0"},
+        WrongUsage{"TooManyThreads",
+                   {"compile", "--threads=100000"},
+                   "--threads=100000"},
+        WrongUsage{"NotANumber", {"compile", "--threads=many"}, "'many'"},
+        WrongUsage{"NegativeNumber", {"compile", "--warmup=-1"}, "'-1'"},
+        WrongUsage{"NoRequests", {"compile", "--requests=0"}, "--requests=0"},
+        WrongUsage{"UnknownMode",
+                   {"compile", "--modes=pool,stale"},
+                   "'stale' is not a mode; the modes are fresh, fresh-lazy, "
+                   "pool"},
+        WrongUsage{"NoMode", {"compile", "--modes="}, "'' is not a mode"},
+        WrongUsage{"ModeTwice",
+                   {"compile", "--modes=pool,pool"},
+                   "'pool' is given twice"},
+        WrongUsage{"PreloadOfUnknownDialect",
+                   {"compile", "--preload=arith,nope"},
+                   "there is no dialect 'nope'"},
+        WrongUsage{"PreloadOfAllAndMore",
+                   {"compile", "--preload=all,arith"},
+                   "'all' cannot be combined"},
+        WrongUsage{"PreloadWithoutPool",
+                   {"compile", "--modes=fresh", "--preload=none"},
+                   "mode 'pool'"},
+        WrongUsage{"PipelineWithoutAnchor",
+                   {"compile", "--pass-pipeline=canonicalize"},
+                   "builtin.module(...)"},
+        WrongUsage{"PipelineWithUnknownPass",
+                   {"compile", "--pass-pipeline=builtin.module(nope)"},
+                   "nope"},
+        WrongUsage{"EmptyPipeline",
+                   {"compile", "--pass-pipeline="},
+                   "--pass-pipeline= is empty"},
+        WrongUsage{"StandardInputTwice", {"compile", "-", "-"}, "twice"},
+        WrongUsage{"JsonWithoutFile", {"compile", "--json="}, "names no file"},
+        WrongUsage{
+            "NoFunctions", {"generate", "--functions=0"}, "--functions=0"},
+        WrongUsage{
+            "GenerateTakesNoFiles", {"generate", "file.mlir"}, "'file.mlir'"},
+        WrongUsage{"UnknownSortKey", {"dialects", "--sort=name"}, "'name'"},
+        WrongUsage{"DialectsPipelineIsWrong",
+                   {"dialects", "--pass-pipeline=builtin.module(nope)"},
+                   "nope"}),
+    [](const testing::TestParamInfo<WrongUsage> &usage) {
+      return usage.param.name;
+    });
+
+TEST(CommandLineTest, NoCommandPrintsHelpToStderrAndExitsWithTwo) {
+  ToolRun run = runTool({});
+
+  EXPECT_EQ(run.status, 2);
+  EXPECT_THAT(run.out, IsEmpty());
+  EXPECT_THAT(run.err, HasSubstr("COMMANDS:"));
+}
+
+TEST(CommandLineTest, HelpListsTheCommandsOnStdout) {
+  ToolRun run = runTool({"--help"});
+
+  EXPECT_EQ(run.status, 0);
+  EXPECT_THAT(run.err, IsEmpty());
+  for (const char *command : {"compile", "dialects", "generate"})
+    EXPECT_THAT(run.out, HasSubstr(command));
+}
+
+TEST(CommandLineTest, HelpOfACommandListsItsOptionsAndNoneOfLlvms) {
+  ToolRun run = runTool({"compile", "--help"});
+
+  EXPECT_EQ(run.status, 0);
+  EXPECT_THAT(run.err, IsEmpty());
+  for (const char *option :
+       {"--pass-pipeline", "--modes", "--threads", "--requests", "--warmup",
+        "--preload", "--json", "--no-progress", "--load-dialect-plugin",
+        "--load-pass-plugin", "--allow-unregistered-dialect"})
+    EXPECT_THAT(run.out, HasSubstr(option));
+  for (const char *option : {"--sort", "--seed", "print-after", "--mlir-"})
+    EXPECT_THAT(run.out, Not(HasSubstr(option)));
+}
+
+TEST(CommandLineTest, HelpFitsInAHundredColumns) {
+  for (const char *command : {"compile", "dialects", "generate"}) {
+    ToolRun run = runTool({command, "--help"});
+    llvm::SmallVector<llvm::StringRef> lines;
+    llvm::StringRef(run.out).split(lines, '\n');
+    for (llvm::StringRef line : lines)
+      EXPECT_LE(line.size(), 100u) << line.str();
+  }
+}
+
+TEST(CommandLineTest, VersionNamesTheToolAndMlir) {
+  for (std::vector<std::string> arguments :
+       {std::vector<std::string>{"--version"}, {"compile", "--version"}}) {
+    ToolRun run = runTool(arguments);
+
+    EXPECT_EQ(run.status, 0);
+    EXPECT_THAT(run.err, IsEmpty());
+    EXPECT_THAT(run.out, StartsWith("ctxpool-bench "));
+    EXPECT_THAT(run.out, HasSubstr("MLIR 2"));
+  }
+}
+
+} // namespace

@@ -1,0 +1,476 @@
+//===- CompileCommandTest.cpp - What ctxpool-bench compile does -----------===//
+//
+// Part of the context_pool project, under the Apache License v2.0 with LLVM
+// Exceptions. See LICENSE for license information.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "bench/CompileMode.h"
+#include "bench/ModuleParser.h"
+#include "bench/ModuleSource.h"
+#include "bench/ThreadTeam.h"
+#include "test/bench/ToolRunner.h"
+#include "test/support/StatusMatchers.h"
+
+#include "mlir/Bytecode/BytecodeWriter.h"
+#include "mlir/IR/DialectRegistry.h"
+#include "mlir/InitAllDialects.h"
+#include "mlir/InitAllExtensions.h"
+#include "mlir/InitAllPasses.h"
+#include "llvm/ADT/STLExtras.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include <cstdlib>
+#include <fcntl.h>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+using namespace ctxpool;
+using namespace ctxpool::test;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+namespace json = llvm::json;
+
+namespace {
+
+/// Reports to standard output, with few requests.
+std::vector<std::string> compileArguments(std::vector<std::string> arguments,
+                                          unsigned requests = 6) {
+  std::vector<std::string> all = {"compile", "--json=-", "--threads=2",
+                                  "--warmup=2",
+                                  "--requests=" + std::to_string(requests)};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  return all;
+}
+
+const char *const unparsableModule = "func.func @f() {\n"
+                                     "  return 7\n"
+                                     "}\n";
+
+// A tensor reaches a conversion that has no rule for it.
+const char *const failingModule =
+    "// PIPELINE: builtin.module(func.func(tosa-to-linalg))\n"
+    "func.func @f(%a: tensor<*xf32>) -> tensor<*xf32> {\n"
+    "  %0 = tosa.exp %a : (tensor<*xf32>) -> tensor<*xf32>\n"
+    "  return %0 : tensor<*xf32>\n"
+    "}\n";
+
+const json::Object *findFailure(const json::Object &report,
+                                llvm::StringRef file, llvm::StringRef mode) {
+  for (const json::Value &entry : *report.getArray("failures")) {
+    const json::Object *failure = entry.getAsObject();
+    if (failure->getString("file") == file &&
+        failure->getString("mode") == mode)
+      return failure;
+  }
+  return nullptr;
+}
+
+//===----------------------------------------------------------------------===//
+// The report
+//===----------------------------------------------------------------------===//
+
+TEST(CompileCommandTest, JsonHasTheDocumentedFields) {
+  TemporaryFolder folder;
+  std::string path = folder.write("good.mlir", goodModule);
+
+  ToolRun run = runTool(compileArguments({path}, 40));
+
+  EXPECT_EQ(run.status, 0) << run.err;
+  json::Object report = parseReport(run);
+  EXPECT_EQ(report.getString("command"), "compile");
+  EXPECT_EQ(report.getInteger("schema"), 1);
+  for (const char *field :
+       {"version", "mlir_version", "compiler", "build_type", "link_mode"})
+    EXPECT_TRUE(report.getString(field)) << field;
+  ASSERT_TRUE(report.getObject("host"));
+  EXPECT_GE(report.getObject("host")->getInteger("cpus").value_or(0), 1);
+  ASSERT_TRUE(report.getArray("command_line"));
+  EXPECT_EQ(report.getArray("command_line")->back().getAsString(), path);
+  ASSERT_TRUE(report.getArray("modes"));
+  EXPECT_EQ(report.getArray("modes")->size(), 3u);
+  for (const char *name : {"fresh", "fresh-lazy", "pool"}) {
+    json::Object mode = getMode(report, name);
+    EXPECT_EQ(mode.getInteger("requests"), 40) << name;
+    EXPECT_EQ(mode.getInteger("failed"), 0) << name;
+    for (const char *field :
+         {"wall_seconds", "throughput_per_s", "cpu_seconds_per_request"})
+      EXPECT_GT(mode.getNumber(field).value_or(0), 0) << name << field;
+    EXPECT_GT(mode.getInteger("peak_rss_bytes").value_or(0), 0) << name;
+    EXPECT_EQ(mode.getBoolean("results_match"), true) << name;
+    const json::Object *latency = mode.getObject("latency_us");
+    ASSERT_TRUE(latency) << name;
+    double last = 0;
+    for (const char *field : {"p50", "p90", "p99", "max"}) {
+      EXPECT_GE(latency->getNumber(field).value_or(-1), last) << name << field;
+      last = latency->getNumber(field).value_or(0);
+    }
+  }
+  EXPECT_THAT(*report.getArray("failures"), IsEmpty());
+}
+
+TEST(CompileCommandTest, SpeedupHasARatioOfThroughputsForEveryPair) {
+  json::Object report =
+      parseReport(runTool(compileArguments({"-"}), goodModule));
+
+  const json::Object *speedup = report.getObject("speedup");
+  ASSERT_TRUE(speedup);
+  EXPECT_EQ(speedup->size(), 6u);
+  double pool = *getMode(report, "pool").getNumber("throughput_per_s");
+  double fresh = *getMode(report, "fresh").getNumber("throughput_per_s");
+  double lazy = *getMode(report, "fresh-lazy").getNumber("throughput_per_s");
+  EXPECT_DOUBLE_EQ(*speedup->getNumber("pool_vs_fresh"), pool / fresh);
+  EXPECT_DOUBLE_EQ(*speedup->getNumber("pool_vs_fresh_lazy"), pool / lazy);
+  EXPECT_DOUBLE_EQ(*speedup->getNumber("fresh_lazy_vs_fresh"), lazy / fresh);
+}
+
+TEST(CompileCommandTest, FreshMakesAContextARequestAndPoolKeepsItsContexts) {
+  json::Object report =
+      parseReport(runTool(compileArguments({"-"}, 40), goodModule));
+
+  EXPECT_EQ(getMode(report, "fresh").getInteger("contexts_created"), 40);
+  EXPECT_EQ(getMode(report, "fresh-lazy").getInteger("contexts_created"), 40);
+  int64_t pooled =
+      getMode(report, "pool").getInteger("contexts_created").value_or(0);
+  EXPECT_GE(pooled, 1);
+  // Two threads, and one context that is kept ready.
+  EXPECT_LE(pooled, 3);
+}
+
+TEST(CompileCommandTest, OnlyTheModesThatAreAskedForRun) {
+  json::Object report =
+      parseReport(runTool(compileArguments({"-", "--modes=pool"}), goodModule));
+
+  EXPECT_EQ(report.getArray("modes")->size(), 1u);
+  EXPECT_THAT(*report.getObject("speedup"), IsEmpty());
+  // Compared with a fresh context that is not among the modes.
+  EXPECT_EQ(getMode(report, "pool").getBoolean("results_match"), true);
+}
+
+TEST(CompileCommandTest, TableIsOnStdoutAndFitsInAHundredColumns) {
+  TemporaryFolder folder;
+  std::string path = folder.write("good.mlir", goodModule);
+
+  ToolRun run = runTool({"compile", path, "--requests=4", "--per-module"});
+
+  EXPECT_EQ(run.status, 0) << run.err;
+  for (const char *text :
+       {"fresh-lazy", "pool", "against fresh", "yes", "good.mlir"})
+    EXPECT_THAT(run.out, HasSubstr(text));
+  llvm::SmallVector<llvm::StringRef> lines;
+  llvm::StringRef(run.out).split(lines, '\n');
+  for (llvm::StringRef line : lines)
+    EXPECT_LE(line.size(), 100u) << line.str();
+}
+
+TEST(CompileCommandTest, JsonFileIsWrittenBesideTheTable) {
+  TemporaryFolder folder;
+  std::string report = folder.getPath("report.json");
+
+  ToolRun run =
+      runTool({"compile", "-", "--requests=2", "--json=" + report}, goodModule);
+
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("requests"));
+  llvm::Expected<json::Value> parsed = json::parse(readFile(report));
+  ASSERT_TRUE(bool(parsed)) << llvm::toString(parsed.takeError());
+}
+
+TEST(CompileCommandTest, ReportThatCannotBeWrittenExitsWithOne) {
+  TemporaryFolder folder;
+
+  ToolRun run = runTool({"compile", "-", "--requests=2",
+                         "--json=" + folder.getPath("none/report.json")},
+                        goodModule);
+
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.err, HasSubstr("none/report.json"));
+}
+
+//===----------------------------------------------------------------------===//
+// Progress
+//===----------------------------------------------------------------------===//
+
+TEST(CompileCommandTest, StderrStaysEmptyWhereItIsNoTerminal) {
+  ToolRun run = runTool(compileArguments({"-"}, 40), goodModule);
+
+  EXPECT_EQ(run.status, 0);
+#ifdef __OPTIMIZE__
+  EXPECT_THAT(run.err, IsEmpty());
+#else
+  EXPECT_THAT(run.err, Not(HasSubstr("measuring")));
+#endif
+}
+
+/// What the tool writes to a terminal that is its standard error.
+std::string runOnTerminal(std::vector<std::string> arguments) {
+  int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+  if (terminal < 0)
+    return "no terminal";
+  std::string text;
+  if (grantpt(terminal) == 0 && unlockpt(terminal) == 0) {
+    // Held open, so that what was written can be read after the tool ended.
+    int other = open(ptsname(terminal), O_RDWR | O_NOCTTY);
+    ToolRun run = runTool(arguments, goodModule, ptsname(terminal));
+    EXPECT_EQ(run.status, 0);
+    fcntl(terminal, F_SETFL, O_NONBLOCK);
+    char buffer[4096];
+    ssize_t count;
+    while ((count = read(terminal, buffer, sizeof(buffer))) > 0)
+      text.append(buffer, count);
+    close(other);
+  }
+  close(terminal);
+  return text;
+}
+
+TEST(CompileCommandTest, ProgressIsShownOnATerminalUnlessItIsSwitchedOff) {
+  std::vector<std::string> arguments = {"compile", "-", "--requests=2",
+                                        "--threads=1"};
+  std::string shown = runOnTerminal(arguments);
+  if (shown == "no terminal")
+    GTEST_SKIP() << "the system has no pseudo-terminals";
+  EXPECT_THAT(shown, HasSubstr("measuring"));
+
+  arguments.push_back("--no-progress");
+  EXPECT_THAT(runOnTerminal(arguments), Not(HasSubstr("measuring")));
+}
+
+//===----------------------------------------------------------------------===//
+// Files
+//===----------------------------------------------------------------------===//
+
+TEST(CompileCommandTest, FailingFilesAreNamedWithLineAndCauseAndTheOthersRun) {
+  TemporaryFolder folder;
+  std::string bad = folder.write("bad.mlir", unparsableModule);
+  std::string failing = folder.write("failing.mlir", failingModule);
+  std::string pipeline = folder.write(
+      "pipeline.mlir", "// PIPELINE: builtin.module(nope)\nmodule {}\n");
+  std::string good = folder.write("good.mlir", goodModule);
+  std::string missing = folder.getPath("missing.mlir");
+
+  // Each of the five files five times.
+  ToolRun run =
+      runTool(compileArguments({bad, failing, pipeline, missing, good}, 25));
+
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.err, HasSubstr(bad + ":2:9: error: "));
+  EXPECT_THAT(run.err, HasSubstr(failing + ":3:8: error: failed to legalize"));
+  EXPECT_THAT(run.err, HasSubstr(pipeline + ":1: error: "));
+  EXPECT_THAT(run.err,
+              HasSubstr(missing + ": cannot read the file: No such file"));
+  // Once a file, however many requests and modes it fails in.
+  for (const std::string &path : {bad, failing, pipeline, missing})
+    EXPECT_EQ(llvm::StringRef(run.err).count("error: " + path + ": "), 1u)
+        << run.err;
+  json::Object report = parseReport(run);
+  for (const char *name : {"fresh", "fresh-lazy", "pool"}) {
+    json::Object mode = getMode(report, name);
+    EXPECT_EQ(mode.getInteger("requests"), 25) << name;
+    EXPECT_EQ(mode.getInteger("failed"), 20) << name;
+    EXPECT_GT(mode.getNumber("throughput_per_s").value_or(0), 0) << name;
+    // To fail where a fresh context fails is the same result.
+    EXPECT_EQ(mode.getBoolean("results_match"), true) << name;
+    for (const std::string &path : {bad, failing, pipeline, missing}) {
+      const json::Object *failure = findFailure(report, path, name);
+      ASSERT_TRUE(failure) << path << name;
+      EXPECT_GE(failure->getInteger("count").value_or(0), 5);
+      EXPECT_TRUE(failure->getString("message"));
+    }
+    EXPECT_FALSE(findFailure(report, good, name));
+  }
+}
+
+TEST(CompileCommandTest, FileThatNoRequestReachesIsReported) {
+  TemporaryFolder folder;
+  std::string good = folder.write("good.mlir", goodModule);
+  std::string missing = folder.getPath("missing.mlir");
+
+  ToolRun run =
+      runTool(compileArguments({good, missing, "--warmup=0", "--requests=1"}));
+
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.err, HasSubstr(missing));
+  json::Object report = parseReport(run);
+  EXPECT_TRUE(findFailure(report, missing, "reference"));
+}
+
+TEST(CompileCommandTest, OnlyMissingFilesExitWithOneAndAReport) {
+  ToolRun run =
+      runTool(compileArguments({"missing.mlir", "--preload=pipeline"}));
+
+  EXPECT_EQ(run.status, 1);
+  json::Object report = parseReport(run);
+  EXPECT_EQ(getMode(report, "pool").getInteger("failed"), 6);
+  EXPECT_TRUE(report.getObject("speedup")->get("pool_vs_fresh")->getAsNull());
+}
+
+TEST(CompileCommandTest, FoldersAreSearchedRecursively) {
+  TemporaryFolder folder;
+  folder.write("b.mlir", goodModule);
+  folder.write("sub/deep/a.mlir", goodModule);
+  folder.write("sub/notes.txt", "not a module");
+
+  ToolRun run = runTool(compileArguments({folder.getPath("")}));
+
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_EQ(parseReport(run).getArray("modules")->size(), 2u);
+}
+
+TEST(CompileCommandTest, FolderWithoutModulesExitsWithOne) {
+  TemporaryFolder folder;
+  folder.write("sub/notes.txt", "not a module");
+
+  ToolRun run = runTool(compileArguments({folder.getPath("sub")}));
+
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.err, HasSubstr("ends in .mlir or .mlirbc"));
+}
+
+TEST(CompileCommandTest, DashReadsStandardInput) {
+  ToolRun run = runTool(compileArguments({"-"}), unparsableModule);
+
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.err, HasSubstr("<stdin>:2:9: error: "));
+}
+
+TEST(CompileCommandTest, BytecodeIsRead) {
+  mlir::DialectRegistry registry;
+  mlir::registerAllDialects(registry);
+  mlir::MLIRContext context(registry);
+  auto text = bench::copyAligned("func.func @f() { return }", "text");
+  auto module = bench::parseModule(*text, context, /*verify=*/true);
+  ASSERT_TRUE(module);
+  std::string bytes;
+  llvm::raw_string_ostream stream(bytes);
+  ASSERT_TRUE(succeeded(mlir::writeBytecodeToFile(*module, stream)));
+  TemporaryFolder folder;
+  std::string path = folder.write("module.mlirbc", bytes);
+
+  ToolRun run = runTool(compileArguments(
+      {path, "--pass-pipeline=builtin.module(convert-func-to-llvm)"}));
+
+  EXPECT_EQ(run.status, 0) << run.err;
+}
+
+//===----------------------------------------------------------------------===//
+// Pipelines
+//===----------------------------------------------------------------------===//
+
+TEST(CompileCommandTest, PipelineComesFromTheFirstLineUnlessItIsGiven) {
+  ToolRun own = runTool(compileArguments({"-"}), failingModule);
+  EXPECT_EQ(own.status, 1);
+  EXPECT_THAT(own.err, HasSubstr("tosa.exp"));
+
+  ToolRun given =
+      runTool(compileArguments({"-", "--pass-pipeline=builtin.module(cse)"}),
+              failingModule);
+  EXPECT_EQ(given.status, 0) << given.err;
+  json::Object report = parseReport(given);
+  const json::Object *module =
+      report.getArray("modules")->front().getAsObject();
+  EXPECT_EQ(module->getString("pipeline"), "builtin.module(cse)");
+}
+
+TEST(CompileCommandTest, ModuleWithoutPipelineIsWarnedAboutAndOnlyParsed) {
+  ToolRun run = runTool(compileArguments({"-"}), "func.func @f() { return }\n");
+
+  EXPECT_EQ(run.status, 0);
+  EXPECT_THAT(run.err, HasSubstr("warning: some modules have no pipeline"));
+}
+
+TEST(CompileCommandTest, UnregisteredDialectsAreAllowedOnDemand) {
+  const char *module = "\"nope.op\"() : () -> ()\n";
+  std::string pipeline = "--pass-pipeline=builtin.module(cse)";
+
+  EXPECT_EQ(runTool(compileArguments({"-", pipeline}), module).status, 1);
+  EXPECT_EQ(
+      runTool(compileArguments({"-", pipeline, "--allow-unregistered-dialect"}),
+              module)
+          .status,
+      0);
+}
+
+class PreloadTest : public testing::TestWithParam<const char *> {};
+
+TEST_P(PreloadTest, GivesTheSameResults) {
+  TemporaryFolder folder;
+  std::string first = folder.write("first.mlir", goodModule);
+  std::string second =
+      folder.write("second.mlir", "// PIPELINE: any(canonicalize)\n"
+                                  "func.func @g() { return }\n");
+
+  ToolRun run = runTool(compileArguments(
+      {first, second, std::string("--preload=") + GetParam()}, 12));
+
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_EQ(parseReport(run).getString("preload"), GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(Dialects, PreloadTest,
+                         testing::Values("all", "pipeline", "none",
+                                         "llvm,func"));
+
+//===----------------------------------------------------------------------===//
+// The bundled modules
+//===----------------------------------------------------------------------===//
+
+TEST(CompileCommandTest, WithoutFilesTheBundledModulesRun) {
+  size_t count = bench::readBundledModules().size();
+
+  ToolRun run = runTool(compileArguments({}, static_cast<unsigned>(count)));
+
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_GE(count, 12u);
+  EXPECT_EQ(parseReport(run).getArray("modules")->size(), count);
+}
+
+TEST(CompileModeTest, BundledModulesLowerInEveryModeWithoutUnrealizedCasts) {
+  mlir::DialectRegistry registry;
+  mlir::registerAllDialects(registry);
+  mlir::registerAllExtensions(registry);
+  mlir::registerAllPasses();
+  bench::CompileSetup setup;
+  setup.registry = &registry;
+  std::vector<bench::ModuleSource> sources = bench::readBundledModules();
+
+  for (llvm::StringRef name : bench::getCompileModeNames()) {
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(mode, bench::createCompileMode(name, setup));
+    EXPECT_EQ(mode->getName(), name);
+    for (const bench::ModuleSource &source : sources) {
+      SCOPED_TRACE(name.str() + " " + source.name);
+      EXPECT_FALSE(source.pipeline.empty());
+      CTXPOOL_ASSERT_OK_AND_ASSIGN(bytecode, mode->serve(source));
+      mlir::MLIRContext context(registry,
+                                mlir::MLIRContext::Threading::DISABLED);
+      auto bytes = bench::copyAligned(bytecode, "result");
+      auto result = bench::parseModule(*bytes, context, /*verify=*/true);
+      ASSERT_TRUE(result);
+      result->walk([](mlir::Operation *op) {
+        EXPECT_NE(op->getName().getStringRef(),
+                  "builtin.unrealized_conversion_cast");
+      });
+    }
+  }
+}
+
+TEST(CompileModeTest, UnknownModeIsNotFound) {
+  EXPECT_THAT(bench::createCompileMode("stale", {}),
+              StatusIs(absl::StatusCode::kNotFound, "'stale'"));
+}
+
+TEST(ThreadTeamTest, RunsEveryThreadOnceARound) {
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(team, bench::ThreadTeam::create(4));
+  std::vector<int> rounds(4);
+  for (int round = 0; round < 100; ++round)
+    team->run([&](unsigned thread) { ++rounds[thread]; });
+  EXPECT_THAT(rounds, testing::Each(100));
+}
+
+} // namespace

@@ -1,0 +1,64 @@
+//===- ToolRunner.h - Runs ctxpool-bench in tests ------------- -*- C++ -*-===//
+//
+// Part of the context_pool project, under the Apache License v2.0 with LLVM
+// Exceptions. See LICENSE for license information.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef CONTEXT_POOL_TEST_BENCH_TOOLRUNNER_H
+#define CONTEXT_POOL_TEST_BENCH_TOOLRUNNER_H
+
+#include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/StringRef.h"
+#include "llvm/Support/JSON.h"
+
+#include <string>
+#include <vector>
+
+namespace ctxpool::test {
+
+/// A folder of its own that is removed with all that is in it.
+class TemporaryFolder {
+public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder &) = delete;
+  TemporaryFolder &operator=(const TemporaryFolder &) = delete;
+
+  std::string getPath(llvm::StringRef name) const;
+
+  /// Writes a file, in folders that are made as needed, and returns its path.
+  std::string write(llvm::StringRef name, llvm::StringRef contents) const;
+
+private:
+  std::string folder;
+};
+
+std::string readFile(llvm::StringRef path);
+
+/// What the tool did.
+struct ToolRun {
+  int status = -1;
+  std::string out, err;
+};
+
+/// Runs the tool that this build made and waits for it. Its standard error is
+/// captured, or goes to `errorPath` where one is given.
+ToolRun runTool(llvm::ArrayRef<std::string> arguments,
+                llvm::StringRef input = "", llvm::StringRef errorPath = "");
+
+/// The report that the tool wrote to its standard output; fails the test and
+/// returns an empty one where that is not a JSON object.
+llvm::json::Object parseReport(const ToolRun &run);
+
+/// The entry of a mode in a report of `compile`; empty where there is none.
+llvm::json::Object getMode(const llvm::json::Object &report,
+                           llvm::StringRef mode);
+
+/// A module that lowers quickly, with its pipeline.
+extern const char *const goodModule;
+
+} // namespace ctxpool::test
+
+#endif // CONTEXT_POOL_TEST_BENCH_TOOLRUNNER_H
