@@ -52,14 +52,14 @@ static absl::Status unknownDialect(llvm::StringRef templateName,
       absl::StrCat("context template '", templateName.str(), "': preload: '",
                    name.str(), "' is not a registered dialect");
   // A misspelt name is at most a third off.
-  auto distance = [&](llvm::StringRef other) {
+  auto distance = [&](llvm::StringRef other) -> size_t {
     return name.edit_distance(other);
   };
   const auto *nearest =
       known.empty() ? nullptr : &*llvm::min_element(known, [&](auto a, auto b) {
         return distance(a) < distance(b);
       });
-  if (nearest && distance(*nearest) * 3 <= name.size())
+  if (nearest && distance(*nearest) <= name.size() / 3)
     absl::StrAppend(&message, "; did you mean '", nearest->str(), "'?");
   else
     absl::StrAppend(&message, "; registered are: ",

@@ -413,12 +413,14 @@ void PoolState::trim(size_t keepIdle) {
     refillWanted = false;
     for (size_t idle = countIdleLocked(); idle > keepIdle; --idle) {
       PooledContext *pooled = nullptr;
-      if (!shared.empty()) {
+      if (shared.empty()) {
+        pooled = stealFromSlotsLocked();
+      } else {
         pooled = shared.back();
         shared.pop_back();
-      } else if (!(pooled = stealFromSlotsLocked())) {
-        break; // Lent meanwhile.
       }
+      if (!pooled)
+        break; // Lent meanwhile.
       --stats.live;
       surplus.push_back(pooled);
     }

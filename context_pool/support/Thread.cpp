@@ -28,7 +28,8 @@ absl::StatusOr<Thread> Thread::start(size_t stackBytes,
   pthread_attr_t attributes;
   if (int error = pthread_attr_init(&attributes))
     return failure(error);
-  auto ownedBody = std::make_unique<std::function<void()>>(std::move(body));
+  // Owned by the thread once there is one.
+  auto *ownedBody = new std::function<void()>(std::move(body));
   pthread_t handle;
   int error = pthread_attr_setstacksize(&attributes, stackBytes);
   if (!error)
@@ -40,12 +41,12 @@ absl::StatusOr<Thread> Thread::start(size_t stackBytes,
           (*body)();
           return nullptr;
         },
-        ownedBody.get());
+        ownedBody);
   pthread_attr_destroy(&attributes);
-  if (error)
+  if (error) {
+    delete ownedBody;
     return failure(error);
-  // The thread owns it from here on.
-  (void)ownedBody.release();
+  }
   return Thread(handle);
 }
 
