@@ -28,6 +28,7 @@
 #include "llvm/Support/Process.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,6 +38,7 @@ using namespace ctxpool::bench;
 namespace cl = llvm::cl;
 
 static constexpr unsigned maxThreads = 1024;
+static constexpr unsigned maxRequests = 100000000;
 
 static cl::SubCommand compileCommand(
     "compile", "serve the same requests with fresh and with pooled contexts");
@@ -75,9 +77,9 @@ static cl::opt<unsigned>
 static cl::list<std::string> preloadNames(
     "preload", cl::sub(compileCommand), cl::cat(category), cl::CommaSeparated,
     cl::value_desc("what"),
-    cl::desc("Dialects that the pool's contexts begin with: all\n"
-             "(default), pipeline (what the pipelines' passes depend\n"
-             "on), none, or names a,b,c"));
+    cl::desc("Dialects that the pool's contexts begin with: pipeline\n"
+             "(default: what the pipelines' passes depend on), all,\n"
+             "none, or names a,b,c"));
 static cl::opt<std::string> jsonPath(
     "json", cl::sub(compileCommand), cl::cat(category), cl::value_desc("file"),
     cl::desc("Write the report as JSON as well; -: to standard output,\n"
@@ -99,9 +101,16 @@ static cl::list<std::string>
     passPlugins("load-pass-plugin", cl::sub(compileCommand), cl::cat(category),
                 cl::value_desc("so"),
                 cl::desc("Load passes from a plugin library"));
-static constexpr llvm::StringLiteral explanation =
-    "\nFILES are .mlir text or .mlirbc bytecode, folders of them (searched "
-    "recursively),\nor - for standard input; none: the bundled modules.\n";
+static constexpr llvm::StringLiteral explanation = R"(
+FILES are .mlir text or .mlirbc bytecode, folders of them (searched recursively),
+or - for standard input; none: the bundled modules.
+
+A request parses and verifies a module, runs its pipeline, writes the result as
+bytecode and destroys what it made. The modes take turns in blocks of the same
+requests; no context has threads of its own. Every result is compared with that of
+a fresh context. Throughput and latency are of requests that did not fail; peak is
+the memory of a process of its own that serves one mode's requests.
+)";
 
 //===----------------------------------------------------------------------===//
 // From options to a run
@@ -117,6 +126,10 @@ static std::string checkOptions() {
                          threadCount.getValue(), maxThreads);
   if (requestCount == 0)
     return "--requests=0: at least one request is needed";
+  if (requestCount > maxRequests || warmupCount > maxRequests)
+    return llvm::formatv("--requests={0} --warmup={1}: at most {2} of each",
+                         requestCount.getValue(), warmupCount.getValue(),
+                         maxRequests);
   if (jsonPath.getNumOccurrences() && jsonPath.empty())
     return "--json= names no file";
   if (passPipeline.getNumOccurrences() && passPipeline.empty())
@@ -147,7 +160,7 @@ static std::string checkOptions() {
 static std::string choosePreload(CompileSetup &setup,
                                  llvm::ArrayRef<ModuleSource> sources) {
   llvm::StringRef first =
-      preloadNames.empty() ? llvm::StringRef("all") : preloadNames.front();
+      preloadNames.empty() ? llvm::StringRef("pipeline") : preloadNames.front();
   if (first == "all")
     return "";
   setup.preload.emplace();
@@ -174,7 +187,9 @@ static std::string choosePreload(CompileSetup &setup,
     if (llvm::all_of(sources,
                      [](auto &source) { return !source.error.empty(); }))
       return "";
-    return "--preload=pipeline: no module has a pipeline";
+    return preloadNames.empty()
+               ? ""
+               : "--preload=pipeline: no module has a pipeline";
   }
   setup.preloadForPipeline =
       pipelines.size() == 1
@@ -216,7 +231,7 @@ namespace {
 /// One line on stderr that is written over and over, and is gone at the end.
 class ProgressLine {
 public:
-  explicit ProgressLine(bool enabled) : enabled(enabled) {}
+  explicit ProgressLine(bool isShown) : enabled(isShown) {}
   ~ProgressLine() { clear(); }
 
   void show(llvm::StringRef activity, double done) {
@@ -295,8 +310,9 @@ static void printHeader(llvm::ArrayRef<ModuleSource> sources,
                << options.requests << " requests a mode after "
                << options.warmup << " of warm-up, " << options.setup.threads
                << (options.setup.threads == 1 ? " thread\n" : " threads\n")
-               << environment.describeBuild() << "; " << environment.cpuCount
-               << " x " << environment.cpu << "\n\n";
+               << environment.describeBuild() << "\n"
+               << environment.cpuCount << " x " << environment.cpu << ", "
+               << environment.operatingSystem << "\n\n";
 }
 
 static void printModes(const CompileRunOutcome &outcome) {
@@ -518,6 +534,9 @@ int bench::runCompile(int argc, char **argv) {
                        ? warmupCount.getValue()
                        : static_cast<unsigned>(std::min<size_t>(
                              sources.size() * options.setup.threads, 512));
+
+  if (!jsonPath.empty() && !canWriteReport(jsonPath))
+    return exitFailure;
 
   warnOfHandicap();
   if (anyWithoutPipeline)

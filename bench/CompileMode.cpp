@@ -77,8 +77,8 @@ namespace {
 
 class FreshMode final : public CompileMode {
 public:
-  FreshMode(bool loadAll, const CompileSetup &setup)
-      : loadAll(loadAll), setup(setup) {}
+  FreshMode(bool loadsAll, const CompileSetup &theSetup)
+      : loadAll(loadsAll), setup(theSetup) {}
 
   llvm::StringRef getName() const override {
     return loadAll ? "fresh" : "fresh-lazy";
@@ -111,8 +111,8 @@ private:
 
 class PoolMode final : public CompileMode {
 public:
-  explicit PoolMode(std::unique_ptr<ContextPool> pool)
-      : pool(std::move(pool)) {}
+  explicit PoolMode(std::unique_ptr<ContextPool> owned)
+      : pool(std::move(owned)) {}
 
   llvm::StringRef getName() const override { return "pool"; }
   uint64_t getContextsCreated() const override {

@@ -20,8 +20,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cassert>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 
 using namespace ctxpool;
@@ -55,11 +57,11 @@ struct BlockOutcome {
 /// references, and of other results only their digests.
 class ResultChecker {
 public:
-  ResultChecker(const mlir::DialectRegistry &registry,
+  ResultChecker(const mlir::DialectRegistry &dialects,
                 std::vector<Result> references)
-      : registry(registry) {
+      : registry(dialects) {
     for (Result &reference : references)
-      modules.push_back({std::move(reference), {}});
+      modules.push_back({std::move(reference), std::nullopt, {}});
   }
 
   /// Why `result` is not what the reference is. Empty: it is.
@@ -75,13 +77,23 @@ public:
       return "";
     auto [entry, isNew] = known.differences.try_emplace(digestBytes(*result));
     if (isNew)
-      entry->second = compare(*known.reference, *result);
+      entry->second = compare(known, *result);
     return entry->second;
   }
 
 private:
-  std::string compare(const std::string &reference, const std::string &result) {
-    absl::StatusOr<Digest> expected = digestResult(reference, registry);
+  struct Module {
+    Result reference;
+    /// Of the reference, once a result was not the same bytes.
+    std::optional<absl::StatusOr<Digest>> referenceDigest;
+    /// What `check` says to other bytes than those of the reference.
+    std::map<Digest, std::string> differences;
+  };
+
+  std::string compare(Module &known, const std::string &result) {
+    if (!known.referenceDigest)
+      known.referenceDigest = digestResult(*known.reference, registry);
+    const absl::StatusOr<Digest> &expected = *known.referenceDigest;
     if (!expected.ok())
       return std::string(expected.status().message());
     absl::StatusOr<Digest> actual = digestResult(result, registry);
@@ -91,20 +103,15 @@ private:
                                 : "the result is not that of a fresh context";
   }
 
-  struct Module {
-    Result reference;
-    /// What `check` says to other bytes than those of the reference.
-    std::map<Digest, std::string> differences;
-  };
   const mlir::DialectRegistry &registry;
   std::vector<Module> modules;
 };
 
 class Measurement {
 public:
-  Measurement(llvm::ArrayRef<ModuleSource> sources,
-              const CompileRunOptions &options)
-      : sources(sources), options(options) {}
+  Measurement(llvm::ArrayRef<ModuleSource> modules,
+              const CompileRunOptions &runOptions)
+      : sources(modules), options(runOptions) {}
 
   absl::StatusOr<CompileRunOutcome> run();
 
@@ -125,11 +132,14 @@ private:
     return request / options.setup.threads % sources.size();
   }
 
-  void warmUp(CompileMode &mode, ThreadTeam &team,
-              std::vector<Result> *results) const;
+  /// Calls `check` with the request and the result of each, between the rounds
+  /// and on one thread. It may be null.
+  void warmUp(
+      CompileMode &mode, ThreadTeam &team,
+      const std::function<void(size_t request, const Result &)> &check) const;
   void serveBlock(CompileMode &mode, ThreadTeam &team, Block block,
                   BlockOutcome &outcome) const;
-  std::vector<Block> makeBlocks() const;
+  std::vector<Block> makeBlocks(size_t requests) const;
 
   absl::Status measureMemory(CompileRunOutcome &outcome) const;
   absl::StatusOr<std::vector<Result>> makeReferences(ThreadTeam &team) const;
@@ -146,17 +156,28 @@ private:
 
 } // namespace
 
-void Measurement::warmUp(CompileMode &mode, ThreadTeam &team,
-                         std::vector<Result> *results) const {
-  if (results)
-    results->assign(options.warmup, Result(std::string()));
-  team.run([&](unsigned thread) {
-    for (size_t i = thread; i < options.warmup; i += team.size()) {
-      Result result = serve(mode, getWarmupModule(i));
-      if (results)
-        (*results)[i] = std::move(result);
-    }
-  });
+void Measurement::warmUp(
+    CompileMode &mode, ThreadTeam &team,
+    const std::function<void(size_t request, const Result &)> &check) const {
+  for (Block block : makeBlocks(options.warmup)) {
+    std::vector<Result> results(block.size, Result(std::string()));
+    team.run([&](unsigned thread) {
+      // Each thread takes those requests whose turn is its own.
+      for (size_t i = 0; i < block.size; ++i)
+        if ((block.begin + i) % team.size() == thread) {
+          Result result = serve(mode, getWarmupModule(block.begin + i));
+          // Results that nobody looks at are not to count as memory.
+          if (check)
+            results[i] = std::move(result);
+        }
+    });
+    if (check)
+      // On a compile thread, whose stack is large enough for what it compiled.
+      team.runOnOne([&] {
+        for (size_t i = 0; i < block.size; ++i)
+          check(block.begin + i, results[i]);
+      });
+  }
 }
 
 void Measurement::serveBlock(CompileMode &mode, ThreadTeam &team, Block block,
@@ -176,7 +197,7 @@ void Measurement::serveBlock(CompileMode &mode, ThreadTeam &team, Block block,
   outcome.cpuSeconds = getCpuSeconds() - cpuBegin;
 }
 
-std::vector<Block> Measurement::makeBlocks() const {
+std::vector<Block> Measurement::makeBlocks(size_t requests) const {
   // Enough for every thread to have a few, so that the end of a block, where
   // threads wait for the last one, does not weigh much; few enough for the
   // modes to alternate in short turns and for the results of a block to fit in
@@ -191,8 +212,8 @@ std::vector<Block> Measurement::makeBlocks() const {
   size = std::min(
       size, std::max<size_t>(maxBlockBytes / largest, options.setup.threads));
   std::vector<Block> blocks;
-  for (size_t begin = 0; begin < options.requests; begin += size)
-    blocks.push_back({begin, std::min<size_t>(size, options.requests - begin)});
+  for (size_t begin = 0; begin < requests; begin += size)
+    blocks.push_back({begin, std::min(size, requests - begin)});
   return blocks;
 }
 
@@ -304,18 +325,16 @@ absl::StatusOr<CompileRunOutcome> Measurement::run() {
   std::vector<uint64_t> contextsOfWarmup;
   for (auto [number, mode] : llvm::enumerate(modes)) {
     reportProgress("warm-up", double(number) / double(modes.size()));
-    std::vector<Result> results;
-    warmUp(*mode, **team, &results);
+    warmUp(*mode, **team,
+           [&, &outcomeOfMode = outcome.modes[number]](size_t request,
+                                                       const Result &result) {
+             record(outcome, outcomeOfMode, getWarmupModule(request), result,
+                    checker);
+           });
     contextsOfWarmup.push_back(mode->getContextsCreated());
-    // On a compile thread, whose stack is large enough for what it compiled.
-    (*team)->runOnOne([&, &outcomeOfMode = outcome.modes[number]] {
-      for (auto [request, result] : llvm::enumerate(results))
-        record(outcome, outcomeOfMode, getWarmupModule(request), result,
-               checker);
-    });
   }
 
-  std::vector<Block> blocks = makeBlocks();
+  std::vector<Block> blocks = makeBlocks(options.requests);
   for (auto [round, block] : llvm::enumerate(blocks)) {
     reportProgress("measuring", double(round) / double(blocks.size()));
     for (size_t turn = 0; turn < modes.size(); ++turn) {

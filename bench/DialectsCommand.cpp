@@ -63,11 +63,10 @@ static cl::list<std::string>
     passPlugins("load-pass-plugin", cl::sub(dialectsCommand), cl::cat(category),
                 cl::value_desc("so"),
                 cl::desc("Load passes from a plugin library"));
-static constexpr llvm::StringLiteral explanation =
-    "\nTimes are medians in microseconds, of loading a dialect where what it "
-    "depends on\nis loaded (load), and of loading it with all that into an "
-    "empty "
-    "context (with all).\n";
+static constexpr llvm::StringLiteral explanation = R"(
+Times are medians in microseconds, of loading a dialect where what it depends on
+is loaded (load), and of loading it with all that into an empty context (with all).
+)";
 
 namespace {
 /// What making a context of a template costs: medians.
@@ -286,6 +285,8 @@ int bench::runDialects(int argc, char **argv) {
       return usageError("--pass-pipeline: " +
                             std::string(parsed.status().message()),
                         "dialects");
+  if (!jsonPath.empty() && !canWriteReport(jsonPath))
+    return exitFailure;
   warnOfHandicap();
 
   auto fail = [](const absl::Status &status) {

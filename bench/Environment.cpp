@@ -81,6 +81,10 @@ std::string Environment::describeHandicap() const {
     return "THIS BUILD IS NOT OPTIMISED: its times mean nothing. Configure "
            "with "
            "the preset 'release'";
+  if (assertions)
+    return "THIS BUILD HAS ASSERTIONS ON: its times mean little. Configure "
+           "with "
+           "the preset 'release'";
   return "";
 }
 
@@ -112,6 +116,14 @@ llvm::json::Object bench::makeReport(llvm::StringRef command,
                                   {"cpus", environment.cpuCount},
                                   {"os", environment.operatingSystem}}},
       {"command_line", std::move(arguments)}};
+}
+
+bool bench::canWriteReport(llvm::StringRef path) {
+  std::error_code error;
+  llvm::raw_fd_ostream stream(path, error, llvm::sys::fs::OF_Append);
+  if (error)
+    printError("cannot write '" + path + "': " + error.message());
+  return !error;
 }
 
 bool bench::writeReport(llvm::json::Object report, llvm::StringRef path) {

@@ -48,6 +48,10 @@ constexpr int jsonSchema = 1;
 llvm::json::Object makeReport(llvm::StringRef command,
                               llvm::ArrayRef<char *> commandLine);
 
+/// Whether a report can be written to `path`: told before a run, which may be
+/// long. Prints an error where it cannot. What is in the file stays.
+bool canWriteReport(llvm::StringRef path);
+
 /// Writes `report` to the file, or to stdout where `path` is `-`. Prints an
 /// error and returns false where that fails.
 bool writeReport(llvm::json::Object report, llvm::StringRef path);

@@ -39,10 +39,10 @@ static cl::opt<unsigned> constantsKib(
     cl::value_desc("k"), cl::init(0),
     cl::desc("Total size of the dense constants in KiB, which are\n"
              "spread over the functions (default: 0)"));
-static constexpr llvm::StringLiteral explanation =
-    "\nThe text is the same for the same options on every machine. Its first "
-    "line "
-    "names\nthe pipeline that lowers it.\n";
+static constexpr llvm::StringLiteral explanation = R"(
+The text is the same for the same options on every machine. Its first line names
+the pipeline that lowers it.
+)";
 
 int bench::runGenerate(int argc, char **argv) {
   if (!parseCommandLine(argc, argv, generateCommand, category, explanation))

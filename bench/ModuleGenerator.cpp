@@ -38,8 +38,8 @@ namespace {
 
 class Generator {
 public:
-  Generator(const GeneratorOptions &options, llvm::raw_ostream &os)
-      : options(options), random(options.seed), os(os) {}
+  Generator(const GeneratorOptions &wanted, llvm::raw_ostream &stream)
+      : options(wanted), random(wanted.seed), os(stream) {}
 
   void run();
 

@@ -19,9 +19,9 @@ using namespace ctxpool;
 using namespace ctxpool::bench;
 using namespace mlir;
 
-DiagnosticCollector::DiagnosticCollector(MLIRContext &context)
-    : context(context),
-      handler(context.getDiagEngine().registerHandler(
+DiagnosticCollector::DiagnosticCollector(MLIRContext &observed)
+    : context(observed),
+      handler(observed.getDiagEngine().registerHandler(
           [this](Diagnostic &diagnostic) {
             captured.push_back(CapturedDiagnostic::capture(diagnostic));
           })) {}

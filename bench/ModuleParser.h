@@ -32,7 +32,7 @@ namespace ctxpool::bench {
 /// Confined to the thread that uses the context.
 class DiagnosticCollector {
 public:
-  explicit DiagnosticCollector(mlir::MLIRContext &context);
+  explicit DiagnosticCollector(mlir::MLIRContext &observed);
   ~DiagnosticCollector();
   DiagnosticCollector(const DiagnosticCollector &) = delete;
   DiagnosticCollector &operator=(const DiagnosticCollector &) = delete;

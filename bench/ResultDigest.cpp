@@ -16,6 +16,7 @@
 #include "mlir/IR/AsmState.h"
 #include "mlir/IR/AttrTypeSubElements.h"
 #include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/BuiltinDialect.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/DialectResourceBlobManager.h"
 #include "mlir/IR/MLIRContext.h"
@@ -30,7 +31,7 @@
 #include "llvm/Support/BLAKE3.h"
 #include "llvm/Support/raw_ostream.h"
 
-#include <algorithm>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -250,7 +251,7 @@ static void canonicalizeSymbolTable(Operation *table) {
 /// Names resources after their alignment and contents. A resource without data
 /// keeps its key, which is all that it has.
 static void canonicalizeResources(ModuleOp module) {
-  llvm::StringMap<DenseResourceElementsHandle> known;
+  llvm::StringMap<std::optional<DenseResourceElementsHandle>> known;
   AttrTypeReplacer replacer;
   replacer.addReplacement([&](DenseResourceElementsAttr attr) -> Attribute {
     const AsmResourceBlob *blob = attr.getRawHandle().getBlob();
@@ -260,15 +261,13 @@ static void canonicalizeResources(ModuleOp module) {
     Digest digest = digestBytes({data.data(), data.size()});
     std::string key = absl::StrCat("ctxpool_", blob->getDataAlignment(), "_",
                                    llvm::toHex(digest));
-    auto handle = known.find(key);
-    if (handle != known.end())
-      return DenseResourceElementsAttr::get(attr.getType(), handle->second);
-    auto renamed = DenseResourceElementsAttr::get(
-        attr.getType(), key,
-        UnmanagedAsmResourceBlob::allocateWithAlign(data,
-                                                    blob->getDataAlignment()));
-    known.try_emplace(key, renamed.getRawHandle());
-    return renamed;
+    // Without data: the key tells all about it.
+    auto [handle, isNew] = known.try_emplace(key);
+    if (isNew)
+      handle->second =
+          DenseResourceElementsHandle::getManagerInterface(module.getContext())
+              .insert(key);
+    return DenseResourceElementsAttr::get(attr.getType(), *handle->second);
   });
   replacer.recursivelyReplaceElementsIn(module);
 }

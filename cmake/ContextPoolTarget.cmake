@@ -4,8 +4,10 @@
 function(context_pool_target target)
   target_compile_features(${target} PUBLIC cxx_std_17)
   target_compile_options(${target} PRIVATE
-    -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
-    $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety -Wimplicit-fallthrough>
+    -Wall -Wextra -Wpedantic -Wnon-virtual-dtor
+    # gcc's -Wshadow also objects to parameters of constructors that are named as
+    # the members which they initialise.
+    $<$<CXX_COMPILER_ID:Clang>:-Wshadow;-Wthread-safety;-Wimplicit-fallthrough>
     $<$<BOOL:${CONTEXT_POOL_WERROR}>:-Werror>
     -fno-exceptions)
   # A class that derives from one of MLIR's needs the typeinfo that MLIR was, or

@@ -40,10 +40,10 @@ const mlir::DialectRegistry &registry() {
   return all;
 }
 
-/// Runs every module in a fresh context, and all of them twice in one context of a
-/// pool, so that in the second round each comes after every other one.
-void expectSameResultsInARecycledContext(
-    llvm::ArrayRef<ModuleSource> sources, bool allowUnregistered) {
+/// Runs every module in a fresh context, and all of them twice in one context
+/// of a pool, so that in the second round each comes after every other one.
+void expectSameResultsInARecycledContext(llvm::ArrayRef<ModuleSource> sources,
+                                         bool allowUnregistered) {
   CompileSetup setup;
   setup.registry = &registry();
   setup.allowUnregisteredDialects = allowUnregistered;
@@ -76,8 +76,7 @@ void expectSameResultsInARecycledContext(
         continue;
       // What upstream's passes leave to chance may differ.
       CTXPOOL_ASSERT_OK_AND_ASSIGN(digestGot, digestResult(*got, registry()));
-      CTXPOOL_ASSERT_OK_AND_ASSIGN(digestWant,
-                                   digestResult(*want, registry()));
+      CTXPOOL_ASSERT_OK_AND_ASSIGN(digestWant, digestResult(*want, registry()));
       EXPECT_EQ(digestGot, digestWant);
     }
 
@@ -105,24 +104,25 @@ readTable(const std::filesystem::path &path) {
   return table;
 }
 
-/// The modules of a folder of the corpus, with the pipelines that its tables give
-/// them. Those above 64 KiB take minutes in all, and are left out unless
+/// The modules of a folder of the corpus, with the pipelines that its tables
+/// give them. Those above 64 KiB take minutes in all, and are left out unless
 /// CTXPOOL_TEST_LARGE_MODULES is set.
 std::vector<ModuleSource> readCorpus(const std::filesystem::path &corpus,
                                      const std::vector<std::string> &folders) {
   llvm::StringMap<std::string> pipelines;
-  for (const std::vector<std::string> &row : readTable(corpus / "pipelines.tsv"))
+  for (const std::vector<std::string> &row :
+       readTable(corpus / "pipelines.tsv"))
     if (row.size() > 1 && !llvm::StringRef(row[1]).starts_with("--"))
       pipelines[row[0]] = row[1];
 
   std::vector<ModuleSource> sources;
   for (const std::vector<std::string> &row : readTable(corpus / "INDEX.tsv")) {
-    if (row.size() < 8 || llvm::none_of(folders, [&](const std::string &folder) {
+    if (row.size() < 8 ||
+        llvm::none_of(folders, [&](const std::string &folder) {
           return llvm::StringRef(row[0]).starts_with(folder + "/");
         }))
       continue;
-    std::vector<ModuleSource> read =
-        readModules({(corpus / row[0]).string()});
+    std::vector<ModuleSource> read = readModules({(corpus / row[0]).string()});
     for (ModuleSource &source : read) {
       EXPECT_EQ(source.error, "") << source.name;
       if (!source.bytes || (source.bytes->getBufferSize() > (64 << 10) &&
@@ -139,9 +139,9 @@ class CorpusTest : public testing::Test {
 protected:
   void SetUp() override {
     const char *variable = std::getenv("CONTEXT_POOL_SHARED_DIR");
-    corpus = std::filesystem::path(variable ? variable
-                                            : CTXPOOL_TEST_SHARED_DIR) /
-             "corpus";
+    corpus =
+        std::filesystem::path(variable ? variable : CTXPOOL_TEST_SHARED_DIR) /
+        "corpus";
     std::error_code error;
     if (!std::filesystem::exists(corpus / "INDEX.tsv", error))
       GTEST_SKIP() << "needs the folder 'corpus' in CONTEXT_POOL_SHARED_DIR";
