@@ -17,6 +17,8 @@ namespace ctxpool::bench {
 int runCompile(int argc, char **argv);
 int runGenerate(int argc, char **argv);
 int runDialects(int argc, char **argv);
+int runDiff(int argc, char **argv);
+int runFingerprint(int argc, char **argv);
 int runMicro(int argc, char **argv);
 
 } // namespace ctxpool::bench

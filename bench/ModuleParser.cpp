@@ -8,7 +8,9 @@
 
 #include "bench/ModuleParser.h"
 
+#include "absl/status/status.h"
 #include "mlir/IR/Diagnostics.h"
+#include "mlir/IR/DialectRegistry.h"
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/Parser/Parser.h"
 #include "llvm/ADT/STLExtras.h"
@@ -73,10 +75,26 @@ OwningOpRef<ModuleOp> bench::parseModule(const llvm::MemoryBuffer &bytes,
   return parseSourceFile<ModuleOp>(sources, ParserConfig(&context, verify));
 }
 
+absl::StatusOr<LoadedModule> bench::loadModule(const ModuleSource &source,
+                                               const DialectRegistry &registry,
+                                               bool allowUnregisteredDialects) {
+  if (!source.error.empty())
+    return absl::NotFoundError(source.error);
+  LoadedModule loaded;
+  loaded.context =
+      std::make_unique<MLIRContext>(registry, MLIRContext::Threading::DISABLED);
+  loaded.context->allowUnregisteredDialects(allowUnregisteredDialects);
+  DiagnosticCollector diagnostics(*loaded.context);
+  loaded.module = parseModule(*source.bytes, *loaded.context, /*verify=*/true);
+  if (!loaded.module)
+    return absl::InvalidArgumentError(diagnostics.toString());
+  return loaded;
+}
+
 std::unique_ptr<llvm::MemoryBuffer> bench::copyAligned(llvm::StringRef bytes,
                                                        llvm::StringRef name) {
   auto buffer = llvm::WritableMemoryBuffer::getNewUninitMemBuffer(
-      bytes.size(), name, llvm::Align(64));
+      bytes.size(), name, llvm::Align(moduleAlignment));
   llvm::copy(bytes, buffer->getBufferStart());
   return buffer;
 }

@@ -9,19 +9,23 @@
 #ifndef CONTEXT_POOL_BENCH_MODULEPARSER_H
 #define CONTEXT_POOL_BENCH_MODULEPARSER_H
 
+#include "bench/ModuleSource.h"
 #include "context_pool/Diagnostics.h"
 
+#include "absl/status/statusor.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OwningOpRef.h"
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/MemoryBuffer.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 namespace mlir {
+class DialectRegistry;
 class MLIRContext;
 } // namespace mlir
 
@@ -58,7 +62,26 @@ mlir::OwningOpRef<mlir::ModuleOp> parseModule(const llvm::MemoryBuffer &bytes,
                                               mlir::MLIRContext &context,
                                               bool verify);
 
-/// A copy of `bytes` that is aligned to 64 and followed by a zero byte.
+/// A module in a context of its own, into which dialects are loaded on demand.
+struct LoadedModule {
+  std::unique_ptr<mlir::MLIRContext> context;
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+};
+
+/// Parses and verifies a file.
+///
+/// Errors: NotFound        - the file could not be read.
+///         InvalidArgument - it is not a module; the message has MLIR's.
+absl::StatusOr<LoadedModule> loadModule(const ModuleSource &source,
+                                        const mlir::DialectRegistry &registry,
+                                        bool allowUnregisteredDialects);
+
+/// What the bytes of a module are aligned to: the largest alignment that a
+/// resource in bytecode may ask for. MLIR reads it only from a buffer that is
+/// aligned as much.
+constexpr size_t moduleAlignment = 4096;
+
+/// A copy of `bytes` that is aligned to that and followed by a zero byte.
 std::unique_ptr<llvm::MemoryBuffer> copyAligned(llvm::StringRef bytes,
                                                 llvm::StringRef name);
 

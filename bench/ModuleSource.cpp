@@ -49,7 +49,7 @@ static ModuleSource readFile(std::string path) {
   // during the run changes nothing.
   auto buffer = llvm::MemoryBuffer::getFile(
       source.name, /*IsText=*/false, /*RequiresNullTerminator=*/true,
-      /*IsVolatile=*/true, llvm::Align(64));
+      /*IsVolatile=*/true, llvm::Align(moduleAlignment));
   if (!buffer) {
     source.error = "cannot read the file: " + buffer.getError().message();
     return source;

@@ -26,7 +26,7 @@ struct ModuleSource {
   /// name for a bundled module.
   std::string name;
 
-  /// Aligned to 64 bytes, so that resources in bytecode can be used in place,
+  /// Aligned as MLIR's reader wants it, whatever resources in bytecode ask for,
   /// and followed by a zero byte. Null where the file could not be read.
   std::unique_ptr<llvm::MemoryBuffer> bytes;
 

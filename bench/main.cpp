@@ -32,6 +32,8 @@ static constexpr Command commands[] = {
      "Serve modules with fresh and with pooled contexts, and compare",
      runCompile},
     {"dialects", "Tell what loading each dialect costs", runDialects},
+    {"diff", "Print the first difference of two modules", runDiff},
+    {"fingerprint", "Print the digest of each module", runFingerprint},
     {"generate", "Print a module of a given size", runGenerate},
     {"micro", "Measure the parts of the library", runMicro},
 };
@@ -41,7 +43,7 @@ static void printHelp(llvm::raw_ostream &stream) {
          << "USAGE: ctxpool-bench COMMAND [options]\n\n"
          << "COMMANDS:\n";
   for (const Command &command : commands)
-    stream << "  " << llvm::left_justify(command.name, 10) << command.summary
+    stream << "  " << llvm::left_justify(command.name, 13) << command.summary
            << "\n";
   stream << "\nOPTIONS:\n"
          << "  --help     Display this text, or the options of a command\n"

@@ -43,7 +43,7 @@ void writeShape(Record &record, ArrayRef<int64_t> shape) {
 /// and in time linear in what is stored, not in what it expands to.
 class AffineWriter {
 public:
-  explicit AffineWriter(Record &record) : record(record) {}
+  explicit AffineWriter(Record &target) : record(target) {}
 
   void write(ArrayRef<AffineExpr> expressions) {
     record.writeVarInt(expressions.size());
@@ -122,8 +122,8 @@ private:
 };
 
 /// Elements of a width that is not a whole number of bytes leave bits of the
-/// storage open, and booleans are packed. The values are what counts: other bits
-/// are cleared here, and equal elements become a splat.
+/// storage open, and booleans are packed. The values are what counts: other
+/// bits are cleared here, and equal elements become a splat.
 void writeNarrowElements(Record &record, DenseElementsAttr attribute,
                          unsigned width, unsigned parts) {
   ArrayRef<char> raw = attribute.getRawData();
@@ -160,8 +160,8 @@ void writeNarrowElements(Record &record, DenseElementsAttr attribute,
       for (size_t i = partBytes - 1; i < size; i += partBytes)
         values[i] &= (1 << (width % 8)) - 1;
     for (size_t i = 1; i < stored && allEqual; ++i)
-      allEqual = std::equal(values, values + elementBytes,
-                            values + i * elementBytes);
+      allEqual =
+          std::equal(values, values + elementBytes, values + i * elementBytes);
   }
   record.writeByte(allEqual);
   record.writeData({values, allEqual ? elementBytes : size});
@@ -295,8 +295,8 @@ bool detail::encodeBuiltin(Attribute attribute, Record &record,
   if (auto sparse = dyn_cast<SparseElementsAttr>(attribute)) {
     writeTag(record, Tag::Sparse);
     record.writeType(sparse.getType());
-    // Into one dimension, `[i, j]` is as good as `[[i], [j]]`, and text does not tell
-    // them apart.
+    // Into one dimension, `[i, j]` is as good as `[[i], [j]]`, and text does
+    // not tell them apart.
     DenseIntElementsAttr indices = sparse.getIndices();
     ShapedType indicesType = indices.getType();
     record.writeVarInt(indicesType.getRank() ? indicesType.getDimSize(0) : 1);

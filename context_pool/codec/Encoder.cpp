@@ -27,23 +27,6 @@ namespace {
 
 std::string toStdString(StringRef string) { return string.str(); }
 
-/// What a dialect's bytecode interface writes goes into the record as it is.
-struct RecordSink {
-  Record &record;
-  absl::Status status;
-
-  void writeByte(uint8_t value) { record.writeByte(value); }
-  void writeVarInt(uint64_t value) { record.writeVarInt(value); }
-  void writeRaw(const void *data, size_t size) { record.writeRaw(data, size); }
-  void writeData(ArrayRef<char> data) { record.writeData(data); }
-  void writeAttribute(Attribute attribute) { record.writeAttribute(attribute); }
-  void writeType(Type type) { record.writeType(type); }
-  void writeResource(const AsmDialectResourceHandle &handle) {
-    if (status.ok())
-      status = encodeResource(handle, record);
-  }
-};
-
 template <typename AttributeOrType>
 absl::Status encodeOfDialect(AttributeOrType value, Record &record) {
   constexpr bool isAttribute = std::is_same_v<AttributeOrType, Attribute>;
@@ -53,7 +36,7 @@ absl::Status encodeOfDialect(AttributeOrType value, Record &record) {
     record.writeByte(static_cast<uint8_t>(isAttribute ? Tag::DialectAttribute
                                                       : Tag::DialectType));
     record.writeString(dialect.getNamespace());
-    RecordSink sink{record, absl::OkStatus()};
+    RecordSink sink(record);
     SinkWriter<RecordSink> writer(sink);
     LogicalResult written = failure();
     if constexpr (isAttribute)
@@ -70,7 +53,7 @@ absl::Status encodeOfDialect(AttributeOrType value, Record &record) {
 /// Takes the contents of the one resource that it is given.
 class ResourceReader final : public AsmResourceBuilder {
 public:
-  explicit ResourceReader(Record &record) : record(record) {}
+  explicit ResourceReader(Record &target) : record(target) {}
 
   void buildBool(StringRef, bool data) override {
     begin(2);
@@ -105,8 +88,8 @@ private:
   Record &record;
 };
 
-/// Whether the text of the value stays small: MLIR's printer recurses, and prints
-/// a part as often as it occurs.
+/// Whether the text of the value stays small: MLIR's printer recurses, and
+/// prints a part as often as it occurs.
 bool isSmallToPrint(Reference root) {
   constexpr unsigned maxDepth = 64, maxParts = 4096;
   SmallVector<std::pair<Reference, unsigned>> stack{{root, 0}};
@@ -124,10 +107,12 @@ bool isSmallToPrint(Reference root) {
     if (reference.kind == Reference::Kind::Type) {
       if (!reference.getType().hasTrait<TypeTrait::IsMutable>())
         reference.getType().walkImmediateSubElements(
-            [&](Attribute part) { visit(part); }, [&](Type part) { visit(part); });
+            [&](Attribute part) { visit(part); },
+            [&](Type part) { visit(part); });
     } else if (!isa<DenseElementsAttr>(reference.getAttribute())) {
       reference.getAttribute().walkImmediateSubElements(
-          [&](Attribute part) { visit(part); }, [&](Type part) { visit(part); });
+          [&](Attribute part) { visit(part); },
+          [&](Type part) { visit(part); });
     }
   }
   return true;

@@ -73,20 +73,23 @@ enum class Tag : uint8_t {
 };
 
 /// Replaces the contents of `record` by the encoding of one attribute or type,
-/// which must not be null. What it is composed of is in the record's references;
-/// the encoding itself does not recurse.
+/// which must not be null. What it is composed of is in the record's
+/// references; the encoding itself does not recurse.
 ///
 /// - Element values count, and not how a dense constant stores them: a splat is
 ///   the same as its elements one by one.
 /// - A resource counts by alignment and contents, or as one without data, and
 ///   never by its key. Its handle is in the record for a decoder.
-/// - The identity of a `DistinctAttr` is left to the caller: its record has what
+/// - The identity of a `DistinctAttr` is left to the caller: its record has
+/// what
 ///   it wraps.
-/// - A range location that is one point is that point, and an `OpaqueLoc` is its
+/// - A range location that is one point is that point, and an `OpaqueLoc` is
+/// its
 ///   fallback, as in MLIR's own formats.
-/// - Attributes and types of other dialects are written by the dialect's bytecode
-///   interface, or else by its printer, with the attributes, types and resources
-///   that it prints as references in place of text.
+/// - Attributes and types of other dialects are written by the dialect's
+/// bytecode
+///   interface, or else by its printer, with the attributes, types and
+///   resources that it prints as references in place of text.
 ///
 /// Contexts:      reads that of the attribute and interns nothing in it.
 /// Thread safety: several threads may encode attributes of a context that

@@ -21,15 +21,15 @@ using namespace mlir;
 namespace ctxpool::codec {
 namespace {
 
-/// Lets a dialect print into a record: what it prints as text is text, and every
-/// attribute, type, resource and floating point number that it hands to the
-/// printer is noted with its place in that text. Upstream's text is lossy just
-/// where it prints these itself (a `distinct` loses its identity, a wide float
-/// its low bits, a resource its data); here they stay whole, and nothing is
-/// printed twice, however deep attributes nest.
+/// Lets a dialect print into a record: what it prints as text is text, and
+/// every attribute, type, resource and floating point number that it hands to
+/// the printer is noted with its place in that text. Upstream's text is lossy
+/// just where it prints these itself (a `distinct` loses its identity, a wide
+/// float its low bits, a resource its data); here they stay whole, and nothing
+/// is printed twice, however deep attributes nest.
 class RecordPrinter final : public DialectAsmPrinter {
 public:
-  explicit RecordPrinter(Record &record) : record(record), stream(text) {}
+  explicit RecordPrinter(Record &target) : record(target), stream(text) {}
 
   raw_ostream &getStream() const override { return stream; }
 
@@ -63,11 +63,11 @@ public:
   LogicalResult printAlias(Type) override { return failure(); }
 
   void printKeywordOrString(StringRef keyword) override {
-    bool isKeyword =
-        !keyword.empty() && (isAlpha(keyword.front()) || keyword.front() == '_') &&
-        llvm::all_of(keyword, [](char c) {
-          return isAlnum(c) || c == '_' || c == '$' || c == '.';
-        });
+    bool isKeyword = !keyword.empty() &&
+                     (isAlpha(keyword.front()) || keyword.front() == '_') &&
+                     llvm::all_of(keyword, [](char c) {
+                       return isAlnum(c) || c == '_' || c == '$' || c == '.';
+                     });
     if (isKeyword)
       stream << keyword;
     else

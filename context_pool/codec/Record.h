@@ -53,7 +53,8 @@ struct Reference {
     /// An attribute; null where an optional one is absent.
     Attribute = 1,
     Type = 2,
-    /// Data too large to copy, such as that of a dense constant. It belongs to the
+    /// Data too large to copy, such as that of a dense constant. It belongs to
+    /// the
     /// attribute, to a resource blob, or to the record.
     Bytes = 3,
   };
@@ -71,7 +72,9 @@ struct Reference {
   mlir::Attribute getAttribute() const {
     return mlir::Attribute::getFromOpaquePointer(pointer);
   }
-  mlir::Type getType() const { return mlir::Type::getFromOpaquePointer(pointer); }
+  mlir::Type getType() const {
+    return mlir::Type::getFromOpaquePointer(pointer);
+  }
   llvm::ArrayRef<char> getBytes() const {
     return {static_cast<const char *>(pointer), size};
   }
@@ -79,8 +82,9 @@ struct Reference {
 
 /// One attribute, type or set of properties: bytes, and a list of references in
 /// the order in which the bytes meet them. A reader that takes bytes and
-/// references in that order needs no further mark, so that two records are equal
-/// (bytes equal, references equal one by one) exactly when what they encode is.
+/// references in that order needs no further mark, so that two records are
+/// equal (bytes equal, references equal one by one) exactly when what they
+/// encode is.
 ///
 /// Refers into the context that was read, and must not outlive it.
 class Record {
@@ -114,8 +118,7 @@ public:
     if (data.size() < largeDataSize)
       writeRaw(data.data(), data.size());
     else
-      references.push_back(
-          {Reference::Kind::Bytes, data.data(), data.size()});
+      references.push_back({Reference::Kind::Bytes, data.data(), data.size()});
   }
   void writeString(llvm::StringRef string) {
     writeData({string.data(), string.size()});
@@ -129,8 +132,8 @@ public:
   llvm::SmallVector<uint8_t, 224> bytes;
   llvm::SmallVector<Reference, 8> references;
 
-  /// The resource handles that were met. Their contents, and not their keys, are
-  /// in bytes and references; a decoder makes new ones.
+  /// The resource handles that were met. Their contents, and not their keys,
+  /// are in bytes and references; a decoder makes new ones.
   llvm::SmallVector<mlir::AsmDialectResourceHandle, 0> handles;
 
   /// Whether the contents of a resource are in the record: they may be replaced

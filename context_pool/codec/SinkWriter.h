@@ -15,6 +15,8 @@
 #ifndef CONTEXT_POOL_CODEC_SINKWRITER_H
 #define CONTEXT_POOL_CODEC_SINKWRITER_H
 
+#include "context_pool/codec/Encoder.h"
+
 #include "mlir/Bytecode/BytecodeImplementation.h"
 #include "llvm/ADT/APFloat.h"
 #include "llvm/ADT/APInt.h"
@@ -34,7 +36,7 @@ inline constexpr int64_t dialectBytecodeVersion = 6;
 template <typename Sink>
 class SinkWriter final : public mlir::DialectBytecodeWriter {
 public:
-  explicit SinkWriter(Sink &sink) : sink(sink) {}
+  explicit SinkWriter(Sink &target) : sink(target) {}
 
   void writeAttribute(mlir::Attribute attribute) override {
     sink.writeAttribute(attribute);
@@ -50,8 +52,7 @@ public:
   }
   void writeVarInt(uint64_t value) override { sink.writeVarInt(value); }
   void writeSignedVarInt(int64_t value) override {
-    sink.writeVarInt((static_cast<uint64_t>(value) << 1) ^
-                     static_cast<uint64_t>(value >> 63));
+    sink.writeVarInt(toZigZag(value));
   }
   void writeAPIntWithKnownWidth(const llvm::APInt &value) override {
     sink.writeVarInt(value.getBitWidth());
@@ -78,6 +79,28 @@ public:
 
 private:
   Sink &sink;
+};
+
+/// A sink that is a record.
+struct RecordSink {
+  explicit RecordSink(Record &target) : record(target) {}
+
+  void writeByte(uint8_t value) { record.writeByte(value); }
+  void writeVarInt(uint64_t value) { record.writeVarInt(value); }
+  void writeRaw(const void *data, size_t size) { record.writeRaw(data, size); }
+  void writeData(llvm::ArrayRef<char> data) { record.writeData(data); }
+  void writeAttribute(mlir::Attribute attribute) {
+    record.writeAttribute(attribute);
+  }
+  void writeType(mlir::Type type) { record.writeType(type); }
+  void writeResource(const mlir::AsmDialectResourceHandle &handle) {
+    if (status.ok())
+      status = encodeResource(handle, record);
+  }
+
+  Record &record;
+  /// The first resource that could not be read.
+  absl::Status status;
 };
 
 } // namespace ctxpool::codec

@@ -13,6 +13,7 @@
 #include "mlir/IR/SymbolTable.h"
 #include "llvm/Support/BLAKE3.h"
 
+#include <algorithm>
 #include <cstring>
 
 using namespace mlir;
@@ -42,7 +43,7 @@ Digest Digest::of(ArrayRef<uint8_t> contents) {
   Digest digest;
   if (contents.size() <= maxInline) {
     digest.bytes[0] = contents.size();
-    std::memcpy(digest.bytes + 1, contents.data(), contents.size());
+    std::copy(contents.begin(), contents.end(), digest.bytes + 1);
     return digest;
   }
   digest.bytes[0] = hashed;
@@ -80,8 +81,7 @@ bool Digest::ofSmall(Attribute attribute, Digest &digest) {
     if (value.size() > 24 || !isa<NoneType>(string.getType()))
       return false;
     *next++ = 5;
-    std::memcpy(next, value.data(), value.size());
-    next += value.size();
+    next = std::copy(value.bytes_begin(), value.bytes_end(), next);
   } else if (id == TypeID::get<FloatAttr>()) {
     auto number = cast<FloatAttr>(attribute);
     TypeID type = number.getType().getTypeID();
@@ -120,7 +120,7 @@ void Digester::begin(Operation *newRoot, StructuralOptions::Symbols mode) {
   status = absl::OkStatus();
   depth = 0;
   if (slotTable.empty())
-    slotTable.assign(128, noSlot);
+    slotTable.resize(128);
 }
 
 Digester::Result Digester::getSlow(codec::Reference reference) {
@@ -221,6 +221,9 @@ Digester::Known Digester::resolve(codec::Reference reference) {
       frames[depth - 1]->slots.push_back(result.slot);
     }
   }
+  // Nor should one deep attribute.
+  if (frames.size() > 64)
+    frames.resize(16);
   return result;
 }
 
@@ -307,8 +310,11 @@ Digester::Known Digester::finish(Frame &frame) {
   Known known{internDigest(Digest::of(scratch)), frame.flags};
   store(frame.reference.pointer, known.slot, known.flags);
   // One large record should not keep its memory.
-  if (record.bytes.capacity() > (1 << 16))
+  if (record.bytes.capacity() > (1 << 16) ||
+      record.references.capacity() > (1 << 12)) {
     record = codec::Record();
+    frame.slots = {};
+  }
   return known;
 }
 
@@ -366,33 +372,40 @@ Digest Digester::digestData(ArrayRef<char> data, bool remember) {
                           data.size());
   if (!remember)
     return Digest::of(bytes);
-  auto [it, isNew] =
-      dataDigests.try_emplace({static_cast<const void *>(data.data()), data.size()});
+  auto [it, isNew] = dataDigests.try_emplace(
+      {static_cast<const void *>(data.data()), data.size()});
   if (isNew)
     it->second = Digest::of(bytes);
   return it->second;
 }
 
 uint32_t Digester::internDigest(const Digest &digest) {
+  auto findPlace = [](const std::vector<SlotKey> &table, uint32_t hash,
+                      auto isIt) {
+    size_t mask = table.size() - 1, place = hash & mask;
+    while (table[place].slot != noSlot &&
+           !(table[place].hash == hash && isIt(table[place].slot)))
+      place = (place + 1) & mask;
+    return place;
+  };
   if ((slots.size() + 1) * 2 > slotTable.size()) {
-    std::vector<uint32_t> larger(slotTable.size() * 2, noSlot);
-    size_t mask = larger.size() - 1;
-    for (uint32_t i = 0, e = slots.size(); i != e; ++i) {
-      size_t place = slots[i].digest.hash() & mask;
-      for (; larger[place] != noSlot; place = (place + 1) & mask)
-        ;
-      larger[place] = i;
-    }
+    std::vector<SlotKey> larger(slotTable.size() * 2);
+    for (SlotKey key : slotTable)
+      if (key.slot != noSlot)
+        larger[findPlace(larger, key.hash, [](uint32_t) { return false; })] =
+            key;
     slotTable.swap(larger);
   }
-  size_t mask = slotTable.size() - 1;
-  size_t place = digest.hash() & mask;
-  for (; slotTable[place] != noSlot; place = (place + 1) & mask)
-    if (slots[slotTable[place]].digest == digest)
-      return slotTable[place];
-  slotTable[place] = slots.size();
-  slots.push_back({digest});
-  return slotTable[place];
+  uint32_t hash = digest.hash();
+  SlotKey &key = slotTable[findPlace(slotTable, hash, [&](uint32_t slot) {
+    return slots[slot].digest == digest;
+  })];
+  if (key.slot == noSlot) {
+    key.slot = slots.size();
+    key.hash = hash;
+    slots.push_back({digest});
+  }
+  return key.slot;
 }
 
 uint32_t Digester::getDistinctNumber(const void *pointer) {

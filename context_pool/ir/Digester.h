@@ -29,8 +29,9 @@
 
 namespace ctxpool::detail {
 
-/// What identifies the contents of an attribute or type: these contents themselves
-/// where they are short, as most are, and else their BLAKE3 digest of 256 bits.
+/// What identifies the contents of an attribute or type: these contents
+/// themselves where they are short, as most are, and else their BLAKE3 digest
+/// of 256 bits.
 class Digest {
 public:
   static constexpr size_t maxInline = 32;
@@ -44,21 +45,22 @@ public:
 
   static constexpr size_t maxSize = 33;
 
-  /// Writes the shortest form that can be told apart, a byte of length or mark and
-  /// what follows, where `maxSize` bytes are free. How many of them it needs.
+  /// Writes the shortest form that can be told apart, a byte of length or mark
+  /// and what follows, where `maxSize` bytes are free. How many of them it
+  /// needs.
   size_t copyTo(uint8_t *to) const {
     std::memcpy(to, bytes, maxSize);
     return bytes[0] == hashed ? maxSize : bytes[0] + 1;
   }
 
-  size_t hash() const {
+  uint32_t hash() const {
     uint64_t words[4];
     std::memcpy(words, bytes + 1, sizeof(words));
     uint64_t mixed = (words[0] ^ 0x9E3779B97F4A7C15ull) * 0xBF58476D1CE4E5B9ull;
     mixed = (mixed ^ (mixed >> 29) ^ words[1]) * 0x94D049BB133111EBull;
     mixed = (mixed ^ (mixed >> 32) ^ words[2]) * 0xBF58476D1CE4E5B9ull;
     mixed = (mixed ^ (mixed >> 29) ^ words[3]) * 0x94D049BB133111EBull;
-    return mixed ^ (mixed >> 32) ^ bytes[0];
+    return static_cast<uint32_t>(mixed ^ (mixed >> 32)) ^ bytes[0];
   }
 
   friend bool operator==(const Digest &lhs, const Digest &rhs) {
@@ -68,19 +70,20 @@ public:
 private:
   static constexpr uint8_t hashed = 0xFF;
 
-  /// The length or `hashed`, and the contents or their digest, padded with zeros.
+  /// The length or `hashed`, and the contents or their digest, padded with
+  /// zeros.
   uint8_t bytes[maxSize] = {};
 };
 
-/// Digests attributes and types: the digest of a record, with the digests of what
-/// it refers to in place of the references.
+/// Digests attributes and types: the digest of a record, with the digests of
+/// what it refers to in place of the references.
 ///
-/// A run is the digest of one root. In it every distinct digest has an index, by
-/// first occurrence, so that a digest is written out once and attributes that are
-/// equal share an index, whatever their addresses.
+/// A run is the digest of one root. In it every distinct digest has an index,
+/// by first occurrence, so that a digest is written out once and attributes
+/// that are equal share an index, whatever their addresses.
 ///
-/// Most digests depend on nothing but the attribute and are kept for ever. Those
-/// that reach something else are not:
+/// Most digests depend on nothing but the attribute and are kept for ever.
+/// Those that reach something else are not:
 ///   - a distinct attribute counts by first occurrence in the run;
 ///   - a mutable type or attribute may get its body later, and a resource its
 ///     data: read once a run. What a mutable one reaches is written out in
@@ -110,6 +113,11 @@ public:
       if (entry->indexRun == run)
         return {entry->index, nullptr};
     return getSlow(reference);
+  }
+
+  /// Announces that the attribute will be asked for.
+  void prefetch(mlir::Attribute attribute) const {
+    memo.prefetch(attribute.getAsOpaquePointer());
   }
 
   Symbols &getSymbols() { return *symbols; }
@@ -186,8 +194,13 @@ private:
 
   PointerTable<Entry> memo;
   std::vector<Slot> slots;
-  /// Slots by digest, open addressing; noSlot is free.
-  std::vector<uint32_t> slotTable;
+  /// Slots by digest, open addressing; noSlot is free. The hash saves a look at
+  /// digests that are others.
+  struct SlotKey {
+    uint32_t slot = noSlot;
+    uint32_t hash = 0;
+  };
+  std::vector<SlotKey> slotTable;
   llvm::DenseMap<std::pair<const void *, size_t>, Digest> dataDigests;
 
   // Of the current run.

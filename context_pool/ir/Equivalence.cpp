@@ -80,24 +80,15 @@ struct Difference {
   unsigned index = 0;
 };
 
-/// Takes properties as one record.
-struct PropertySink {
+/// Properties, or some attributes of an operation, as one record.
+struct Properties {
   Record record;
-  absl::Status status;
+  codec::RecordSink sink{record};
 
-  void clear() {
+  codec::RecordSink &begin() {
     record.clear();
-    status = absl::OkStatus();
-  }
-  void writeByte(uint8_t value) { record.writeByte(value); }
-  void writeVarInt(uint64_t value) { record.writeVarInt(value); }
-  void writeRaw(const void *data, size_t size) { record.writeRaw(data, size); }
-  void writeData(ArrayRef<char> data) { record.writeData(data); }
-  void writeAttribute(Attribute attribute) { record.writeAttribute(attribute); }
-  void writeType(Type type) { record.writeType(type); }
-  void writeResource(const AsmDialectResourceHandle &handle) {
-    if (status.ok())
-      status = codec::encodeResource(handle, record);
+    sink.status = absl::OkStatus();
+    return sink;
   }
 };
 
@@ -117,14 +108,15 @@ struct NumberSink {
 /// Walks two operations side by side and stops at the first difference.
 ///
 /// It compares what the fingerprint is made of, and agrees with it: values and
-/// blocks are paired where they first occur, which holds to the end exactly when
-/// their numbers by first occurrence agree; so are distinct attributes; and
-/// attributes are equal when their records are, which is when their digests are.
+/// blocks are paired where they first occur, which holds to the end exactly
+/// when their numbers by first occurrence agree; so are distinct attributes;
+/// and attributes are equal when their records are, which is when their digests
+/// are.
 class Comparison {
 public:
-  Comparison(Operation *lhs, Operation *rhs, const StructuralOptions &options)
-      : lhsRoot(lhs), rhsRoot(rhs), options(options),
-        lhsSymbols(lhs, options.symbols), rhsSymbols(rhs, options.symbols),
+  Comparison(Operation *lhs, Operation *rhs, const StructuralOptions &which)
+      : lhsRoot(lhs), rhsRoot(rhs), options(which),
+        lhsSymbols(lhs, which.symbols), rhsSymbols(rhs, which.symbols),
         lhsEmpty(DictionaryAttr::get(lhs->getContext())),
         rhsEmpty(DictionaryAttr::get(rhs->getContext())) {}
 
@@ -235,7 +227,7 @@ private:
   /// Pairs of which the left one has another partner by now.
   std::set<std::pair<const void *, const void *>> otherPairs;
   std::vector<Level> levels;
-  PropertySink lhsProperties, rhsProperties;
+  Properties lhsProperties, rhsProperties;
 };
 
 //===----------------------------------------------------------------------===//
@@ -270,7 +262,8 @@ bool Comparison::encode(Reference reference, Operation *user, Symbols &symbols,
   return false;
 }
 
-/// The kinds that most modules have most of are compared faster than remembered.
+/// The kinds that most modules have most of are compared faster than
+/// remembered.
 Comparison::Answer Comparison::isSameSmall(Attribute lhs, Attribute rhs) {
   TypeID id = lhs.getTypeID();
   if (id == TypeID::get<IntegerAttr>()) {
@@ -400,8 +393,8 @@ bool Comparison::isSameSlow(Reference lhsStart, Reference rhsStart) {
   // What turned out different is not to be taken for equal. Nor is what reaches
   // a symbol reference, where names do not count: what that means depends on
   // the operation that holds it.
-  if (!same || (reachesSymbol &&
-                options.symbols != StructuralOptions::Symbols::Exact)) {
+  if (!same ||
+      (reachesSymbol && options.symbols != StructuralOptions::Symbols::Exact)) {
     for (const void *pointer : added)
       pairs[pointer].pointer = nullptr;
     otherPairs.clear();
@@ -421,7 +414,8 @@ static bool isInside(const void *pointer, Type type, Operation *root) {
     op = value.getDefiningOp();
     if (!op)
       op = value.getParentBlock()->getParentOp();
-    // The root's own results, and the arguments of its own blocks, are below it.
+    // The root's own results, and the arguments of its own blocks, are below
+    // it.
   } else {
     op = static_cast<Block *>(const_cast<void *>(pointer))->getParentOp();
   }
@@ -475,13 +469,11 @@ bool Comparison::compareRecords(Record &lhs, Record &rhs) {
 }
 
 bool Comparison::compareProperties(const Name &name, bool nameless) {
-  lhsProperties.clear();
-  rhsProperties.clear();
-  name.info.writeProperties(lhsUser, lhsProperties, nameless);
-  name.otherInfo.writeProperties(rhsUser, rhsProperties, nameless);
-  for (PropertySink *sink : {&lhsProperties, &rhsProperties})
-    if (!sink->status.ok()) {
-      status = sink->status;
+  name.info.writeProperties(lhsUser, lhsProperties.begin(), nameless);
+  name.otherInfo.writeProperties(rhsUser, rhsProperties.begin(), nameless);
+  for (Properties *properties : {&lhsProperties, &rhsProperties})
+    if (!properties->sink.status.ok()) {
+      status = properties->sink.status;
       return false;
     }
   return compareRecords(lhsProperties.record, rhsProperties.record);
@@ -551,12 +543,10 @@ bool Comparison::compareOperations(Operation *lhs, Operation *rhs) {
     if (!isSame(lhsDictionary.getDictionary(), rhsDictionary.getDictionary()))
       return differ(Kind::Attributes);
   } else if (lhsDictionary.getForm() == Form::Entries) {
-    lhsProperties.clear();
-    rhsProperties.clear();
-    OperationInfo::writeEntries(lhsDictionary.getDictionary(), lhsProperties,
-                                lhsDictionary);
-    OperationInfo::writeEntries(rhsDictionary.getDictionary(), rhsProperties,
-                                rhsDictionary);
+    OperationInfo::writeEntries(lhsDictionary.getDictionary(),
+                                lhsProperties.begin(), lhsDictionary);
+    OperationInfo::writeEntries(rhsDictionary.getDictionary(),
+                                rhsProperties.begin(), rhsDictionary);
     if (!compareRecords(lhsProperties.record, rhsProperties.record))
       return differ(Kind::Attributes);
   }
@@ -643,8 +633,9 @@ bool Comparison::step() {
   return true;
 }
 
-/// What is still pending is defined outside on both sides: were it defined inside
-/// on one, that definition would have met another partner. Then the type counts.
+/// What is still pending is defined outside on both sides: were it defined
+/// inside on one, that definition would have met another partner. Then the type
+/// counts.
 bool Comparison::comparePending() {
   lhsUser = lhsRoot;
   rhsUser = rhsRoot;
@@ -683,7 +674,9 @@ bool Comparison::run() {
 // Messages
 //===----------------------------------------------------------------------===//
 
-std::string quoted(StringRef text) { return absl::StrCat("'", text.str(), "'"); }
+std::string quoted(StringRef text) {
+  return absl::StrCat("'", text.str(), "'");
+}
 
 std::string nameOf(Operation *op) {
   std::string text = op->getName().getStringRef().str();
@@ -692,13 +685,13 @@ std::string nameOf(Operation *op) {
   return text;
 }
 
-/// `<none>` for `#arith.fastmath<none>`: what is the same on both sides and only
-/// names the kind of attribute says nothing.
+/// `<none>` for `#arith.fastmath<none>`: what is the same on both sides and
+/// only names the kind of attribute says nothing.
 void dropCommonKind(std::string &lhs, std::string &rhs) {
   size_t end = 0;
-  while (end < lhs.size() && (llvm::isAlnum(lhs[end]) || lhs[end] == '#' ||
-                              lhs[end] == '.' || lhs[end] == '_' ||
-                              lhs[end] == '!'))
+  while (end < lhs.size() &&
+         (llvm::isAlnum(lhs[end]) || lhs[end] == '#' || lhs[end] == '.' ||
+          lhs[end] == '_' || lhs[end] == '!'))
     ++end;
   if (end < 2 || (lhs[0] != '#' && lhs[0] != '!') || end == lhs.size() ||
       lhs[end] != '<' || rhs.compare(0, end + 1, lhs, 0, end + 1) != 0)
@@ -740,7 +733,8 @@ std::string describeBlock(Block *block) {
 std::string describeValue(Value value) {
   if (auto result = dyn_cast<OpResult>(value)) {
     Operation *op = result.getOwner();
-    std::string text = absl::StrCat("result ", result.getResultNumber(), " of ");
+    std::string text =
+        absl::StrCat("result ", result.getResultNumber(), " of ");
     if (Block *block = op->getBlock())
       absl::StrAppend(&text, "operation ",
                       std::distance(block->begin(), Block::iterator(op)), " (",
@@ -779,8 +773,7 @@ std::string Comparison::describePath(Operation *op) {
   constexpr size_t shownLevels = 8;
   for (size_t i = anchor; i-- > 0;) {
     if (anchor > 2 * shownLevels && i == anchor - shownLevels - 1) {
-      absl::StrAppend(&path, ", ... ", anchor - 2 * shownLevels,
-                      " levels ...");
+      absl::StrAppend(&path, ", ... ", anchor - 2 * shownLevels, " levels ...");
       i = shownLevels;
       continue;
     }
@@ -826,7 +819,8 @@ std::string Comparison::versus(Attribute lhs, Attribute rhs) {
       for (NamedAttribute entry : leftDictionary) {
         Attribute other = rightDictionary.get(entry.getName().strref());
         if (!isSame(entry.getValue(), other)) {
-          absl::StrAppend(&path, "entry ", quoted(entry.getName().strref()), ": ");
+          absl::StrAppend(&path, "entry ", quoted(entry.getName().strref()),
+                          ": ");
           lhs = entry.getValue();
           rhs = other;
           descended = true;
@@ -860,8 +854,7 @@ std::string Comparison::describeAttributes(DictionaryFilter &lhs,
     StringRef name = entry.getName().strref();
     if (!lhs(name))
       continue;
-    Attribute other =
-        rhs(name) ? rhs.getDictionary().get(name) : Attribute();
+    Attribute other = rhs(name) ? rhs.getDictionary().get(name) : Attribute();
     if (!isSame(entry.getValue(), other))
       return absl::StrCat("attribute ", quoted(name), ": ",
                           versus(entry.getValue(), other));
@@ -879,12 +872,13 @@ std::string Comparison::describeProperties() {
   Operation *lhs = difference.lhs, *rhs = difference.rhs;
   bool nameless = lhsSymbols.isNameless(lhs);
   if (!lhs->getName().isRegistered()) {
-    auto left = dyn_cast_or_null<DictionaryAttr>(lhs->getPropertiesAsAttribute());
+    auto left =
+        dyn_cast_or_null<DictionaryAttr>(lhs->getPropertiesAsAttribute());
     auto right =
         dyn_cast_or_null<DictionaryAttr>(rhs->getPropertiesAsAttribute());
     if (!left || !right)
-      return absl::StrCat("properties: ", versus(Attribute(left),
-                                                 Attribute(right)));
+      return absl::StrCat("properties: ",
+                          versus(Attribute(left), Attribute(right)));
     for (NamedAttribute entry : left) {
       Attribute other = right.get(entry.getName().strref());
       if (!isSame(entry.getValue(), other))
@@ -915,8 +909,9 @@ std::string Comparison::describeProperties() {
   NumberSink left, right;
   OperationInfo::of(lhs).writeProperties(lhs, left, nameless);
   OperationInfo::of(rhs).writeProperties(rhs, right, nameless);
-  std::string text = "a property that is not an attribute, such as the sizes of "
-                     "operand groups";
+  std::string text =
+      "a property that is not an attribute, such as the sizes of "
+      "operand groups";
   size_t size = std::min(left.numbers.size(), right.numbers.size());
   for (size_t i = 0; i != size; ++i)
     if (left.numbers[i] != right.numbers[i])
@@ -979,9 +974,9 @@ std::string Comparison::describeDifference() {
                         " vs ", blocks(rhs));
   }
   case Kind::ArgumentCount:
-    return absl::StrCat(count(difference.lhsBlock->getNumArguments(),
-                              "argument"),
-                        " vs ", difference.rhsBlock->getNumArguments());
+    return absl::StrCat(
+        count(difference.lhsBlock->getNumArguments(), "argument"), " vs ",
+        difference.rhsBlock->getNumArguments());
   case Kind::ArgumentType:
     return absl::StrCat(
         "type of argument ", index, ": ",

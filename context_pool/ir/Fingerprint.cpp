@@ -177,8 +177,8 @@ enum OperationParts : unsigned {
 
 } // namespace
 
-/// Writes the IR as a canonical sequence of bytes into a hasher. The sequence can
-/// be read back, but for attributes and types, which are there by digest:
+/// Writes the IR as a canonical sequence of bytes into a hasher. The sequence
+/// can be read back, but for attributes and types, which are there by digest:
 ///   - names, attributes and types: an index by first occurrence, and at the
 ///     first occurrence the name or the digest;
 ///   - values and blocks are numbered where they first occur, whether that is
@@ -267,8 +267,8 @@ private:
     stream.writeByte(0);
   }
 
-  /// Numbers a value or block at its definition. The distance to its number if it
-  /// was used before, and else 0.
+  /// Numbers a value or block at its definition. The distance to its number if
+  /// it was used before, and else 0.
   uint32_t define(const void *pointer) {
     Number &number = numbers[pointer];
     if (LLVM_LIKELY(number.run != run)) {
@@ -282,6 +282,16 @@ private:
     return nextNumber - number.number;
   }
 
+  /// Its results lie before it, its operands and properties after it.
+  void prefetchOperation(const Operation *op) const {
+    auto *address = reinterpret_cast<const char *>(op);
+    const char *result = address - sizeof(mlir::detail::InlineOpResult);
+    LLVM_PREFETCH(result, 0, 3);
+    numbers.prefetch(result);
+    LLVM_PREFETCH(address + 64, 0, 3);
+    LLVM_PREFETCH(address + 128, 0, 3);
+  }
+
   void writeOperation(Operation *op);
   void enterRegion(Level &level);
   void enterBlock(Level &level, Block *block);
@@ -290,7 +300,7 @@ private:
 
   Digester digester;
   detail::PointerTable<Name> names;
-  detail::PointerTable<Number, 6> numbers;
+  detail::PointerTable<Number, 7> numbers;
   Stream stream;
   detail::Digest small;
 
@@ -348,6 +358,8 @@ Fingerprinter::Impl::compute(Operation *newRoot,
 }
 
 void Fingerprinter::Impl::writeOperation(Operation *op) {
+  if (op->getRawDictionaryAttrs() != emptyDictionary)
+    digester.prefetch(op->getRawDictionaryAttrs());
   Name &name = names[op->getName().getAsOpaquePointer()];
   digester.setUser(op);
 
@@ -367,8 +379,7 @@ void Fingerprinter::Impl::writeOperation(Operation *op) {
 
   bool isNameless = LLVM_UNLIKELY(digester.getSymbols().normalize()) &&
                     digester.getSymbols().isNameless(op);
-  detail::DictionaryFilter dictionary(op, options, isNameless,
-                                      emptyDictionary);
+  detail::DictionaryFilter dictionary(op, options, isNameless, emptyDictionary);
   unsigned parts = 0;
   if (op->getNumOperands() != 0)
     parts |= HasOperands;
@@ -486,6 +497,10 @@ void Fingerprinter::Impl::step() {
   Level &level = levels.back();
   if (level.block && level.next != level.block->end()) {
     Operation *op = &*level.next++;
+    // Waiting for memory is most of the time that large modules take: the next
+    // operation is on its way while this one is written.
+    if (level.next != level.block->end())
+      prefetchOperation(&*level.next);
     // Invalidates `level`.
     writeOperation(op);
     return;

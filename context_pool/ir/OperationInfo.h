@@ -1,4 +1,5 @@
-//===- OperationInfo.h - What the walks know of an operation name *- C++ -*-===//
+//===- OperationInfo.h - What the walks know of an operation name *- C++
+//-*-===//
 //
 // Part of the context_pool project, under the Apache License v2.0 with LLVM
 // Exceptions. See LICENSE for license information.
@@ -110,12 +111,13 @@ public:
   };
 
   /// `empty` is the empty dictionary of the context.
-  DictionaryFilter(mlir::Operation *op, const StructuralOptions &options,
-                   bool nameless, mlir::DictionaryAttr empty)
-      : op(op), dictionary(op->getRawDictionaryAttrs()),
+  DictionaryFilter(mlir::Operation *holder, const StructuralOptions &options,
+                   bool isNameless, mlir::DictionaryAttr empty)
+      : op(holder), dictionary(holder->getRawDictionaryAttrs()),
         includeDiscardable(options.includeDiscardableAttributes),
-        nameless(nameless) {
-    if (dictionary == empty || dictionary.empty())
+        nameless(isNameless) {
+    // Not `dictionary.empty()`: that would wait for the dictionary's memory.
+    if (dictionary == empty)
       return;
     if (includeDiscardable && !(nameless && dictionary.get("sym_name")))
       form = Form::Whole;

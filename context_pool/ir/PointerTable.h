@@ -15,6 +15,8 @@
 #ifndef CONTEXT_POOL_IR_POINTERTABLE_H
 #define CONTEXT_POOL_IR_POINTERTABLE_H
 
+#include "llvm/Support/Compiler.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -58,6 +60,11 @@ public:
     }
   }
 
+  /// Announces that the key will be looked for.
+  void prefetch(const void *key) const {
+    LLVM_PREFETCH(&slots[home(key)], 1, 3);
+  }
+
   void clear() {
     if (count == 0)
       return;
@@ -82,8 +89,8 @@ private:
   }
 
   /// Objects are mostly visited in the order in which they were allocated, so
-  /// what lies on one page of memory stays together in the table, one cache line
-  /// after the other; pages are spread by multiplication.
+  /// what lies on one page of memory stays together in the table, one cache
+  /// line after the other; pages are spread by multiplication.
   size_t home(const void *key) const {
     auto address = reinterpret_cast<uintptr_t>(key);
     size_t page = ((address >> 12) * 0x9E3779B97F4A7C15ull) >> shift;

@@ -27,6 +27,23 @@ bool isPrivate(Operation *op) {
   return visibility && visibility.getValue() == "private";
 }
 
+/// A declaration stands for something that is found elsewhere by this name: to
+/// call `@sin` is not to call `@cos`, although both are private.
+bool isDeclaration(Operation *op) {
+  auto symbol = dyn_cast<SymbolOpInterface>(op);
+  if (symbol && symbol.isDeclaration())
+    return true;
+  // Many have declarations of which the interface does not tell. They have a
+  // body for the definition, which is empty, or an attribute for it, which is
+  // absent.
+  if (op->getNumRegions() != 0)
+    return llvm::all_of(op->getRegions(),
+                        [](Region &region) { return region.empty(); }) &&
+           !op->getAttr("value");
+  return op->getName().getStringRef() == "memref.global" &&
+         !op->getAttr("initial_value");
+}
+
 } // namespace
 
 StringAttr Symbols::getName(Operation *op) {
@@ -45,8 +62,9 @@ Symbols::Table &Symbols::getTable(Operation *op) {
     StringAttr name = getName(&symbol);
     if (!name)
       continue;
-    bool nameless = mode == StructuralOptions::Symbols::NormalizeAll ||
-                    (normalize() && isPrivate(&symbol));
+    bool nameless = (mode == StructuralOptions::Symbols::NormalizeAll ||
+                     (normalize() && isPrivate(&symbol))) &&
+                    !isDeclaration(&symbol);
     table->byName.try_emplace(name.getValue(),
                               Symbol{&symbol, nameless, number});
     table->namelessOps[&symbol] = nameless;
@@ -60,7 +78,7 @@ bool Symbols::isNameless(Operation *op) {
     return false;
   if (op == root)
     return mode == StructuralOptions::Symbols::NormalizeAll &&
-           getName(op) != nullptr;
+           getName(op) != nullptr && !isDeclaration(op);
   Operation *parent = op->getParentOp();
   return parent && parent->hasTrait<OpTrait::SymbolTable>() &&
          getTable(parent).namelessOps.lookup(op);
@@ -129,7 +147,8 @@ void Symbols::encode(Operation *user, SymbolRefAttr reference,
 
 NamelessCopy::NamelessCopy(Operation *op)
     : copy(Operation::create(op->getLoc(), op->getName(), TypeRange(),
-                             ValueRange(), DictionaryAttr::get(op->getContext()),
+                             ValueRange(),
+                             DictionaryAttr::get(op->getContext()),
                              op->getPropertiesStorage(), BlockRange(),
                              /*numRegions=*/0)) {
   for (StringAttr name : op->getName().getAttributeNames())

@@ -7,16 +7,16 @@
 //===----------------------------------------------------------------------===//
 ///
 /// \file
-/// Finds what a symbol reference names, for the modes in which some names do not
-/// count.
+/// Finds what a symbol reference names, for the modes in which some names do
+/// not count.
 ///
 //===----------------------------------------------------------------------===//
 
 #ifndef CONTEXT_POOL_IR_SYMBOLS_H
 #define CONTEXT_POOL_IR_SYMBOLS_H
 
-#include "context_pool/codec/Record.h"
 #include "context_pool/Fingerprint.h"
+#include "context_pool/codec/Record.h"
 
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/Operation.h"
@@ -27,26 +27,27 @@
 
 namespace ctxpool::detail {
 
-/// Which symbols below one root lose their names, and what references mean then.
+/// Which symbols below one root lose their names, and what references mean
+/// then.
 ///
 /// A symbol is an operation with a `sym_name` directly in the body of a symbol
 /// table. A reference is looked up from the operation that holds it: in that
-/// operation itself where it is a symbol table, and then in each one around it up
-/// to the root; the parts after the first, in what was found before. What is
+/// operation itself where it is a symbol table, and then in each one around it
+/// up to the root; the parts after the first, in what was found before. What is
 /// not found counts by name.
 class Symbols {
 public:
-  Symbols(mlir::Operation *root, StructuralOptions::Symbols mode)
-      : root(root), mode(mode) {}
+  Symbols(mlir::Operation *newRoot, StructuralOptions::Symbols newMode)
+      : root(newRoot), mode(newMode) {}
 
   bool normalize() const { return mode != StructuralOptions::Symbols::Exact; }
 
   /// Whether the name of this operation does not count.
   bool isNameless(mlir::Operation *op);
 
-  /// Writes what the reference means to `user` into an empty record: the same for
-  /// two references exactly when they name the same symbol but for names that do
-  /// not count.
+  /// Writes what the reference means to `user` into an empty record: the same
+  /// for two references exactly when they name the same symbol but for names
+  /// that do not count.
   void encode(mlir::Operation *user, mlir::SymbolRefAttr reference,
               codec::Record &record);
 

@@ -24,16 +24,16 @@ class Operation;
 
 namespace ctxpool {
 
-/// OK if `lhs` and `rhs` are equivalent: if `fingerprint` gives both one digest,
-/// see there for what counts. Stops at the first difference, in the order in which
-/// the IR prints.
+/// OK if `lhs` and `rhs` are equivalent: if `fingerprint` gives both one
+/// digest, see there for what counts. Stops at the first difference, in the
+/// order in which the IR prints.
 ///
 /// Contexts:      those of `lhs` and `rhs`, which may be one or two; only read.
 /// Thread safety: as `fingerprint`.
 /// Errors:        InvalidArgument - they differ. The message is the path to the
 ///                                  first difference and both values, long ones
-///                                  abbreviated: `func.func @f, region 0, block 0,
-///                                  operation 3 (arith.addf): property
+///                                  abbreviated: `func.func @f, region 0, block
+///                                  0, operation 3 (arith.addf): property
 ///                                  'fastmath': <none> vs <fast>`.
 ///                FailedPrecondition - they were equal up to an attribute that
 ///                                  cannot be encoded without loss; the message

@@ -66,23 +66,25 @@ struct Fingerprint {
   }
 };
 
-/// What counts besides the structure, for `fingerprint` and `isEquivalent` alike.
-/// Digests for different options never agree.
+/// What counts besides the structure, for `fingerprint` and `isEquivalent`
+/// alike. Digests for different options never agree.
 struct StructuralOptions {
   /// Whether the locations of operations and block arguments count. A location
   /// that is part of an attribute always does.
   bool includeLocations = false;
 
   /// Whether discardable attributes count: those of an operation that its
-  /// definition does not name. Of an unregistered operation, those outside of its
-  /// properties (`<{...}>` in text).
+  /// definition does not name. Of an unregistered operation, those outside of
+  /// its properties (`<{...}>` in text).
   bool includeDiscardableAttributes = true;
 
   /// Which names of symbols count. A symbol is an operation with a `sym_name`
   /// directly in a symbol table; a name that does not count is replaced by the
   /// place of the symbol among those of its table, in its definition and in the
   /// references to it. Whatever else spells a name, a string attribute, say, is
-  /// left alone. References to what is not defined below the root count by name.
+  /// left alone. What is not defined below the root counts by name: references
+  /// to it, and declarations of it, private as they may be (`@sin` is not
+  /// `@cos`).
   enum class Symbols {
     /// All.
     Exact,
@@ -98,20 +100,21 @@ struct StructuralOptions {
 /// Two operations have one digest exactly when `isEquivalent` holds for them.
 /// What counts: the name, operands, results, types, successors, regions, blocks
 /// and block arguments of every operation, in order; properties, attributes and
-/// the contents of resources. What does not: the context and what else it holds,
-/// SSA names, the order of use lists, the keys of resources, addresses, in which
-/// order dialects were loaded, and how the IR came into being. Values and blocks
-/// that are defined above `op` count by first use and type, so that an operation
-/// isolated from above has the same digest in every module. Distinct attributes
-/// count by first occurrence. A location that is an `OpaqueLoc` counts as its
-/// fallback, and a range of one point as that point.
+/// the contents of resources. What does not: the context and what else it
+/// holds, SSA names, the order of use lists, the keys of resources, addresses,
+/// in which order dialects were loaded, and how the IR came into being. Values
+/// and blocks that are defined above `op` count by first use and type, so that
+/// an operation isolated from above has the same digest in every module.
+/// Distinct attributes count by first occurrence. A location that is an
+/// `OpaqueLoc` counts as its fallback, and a range of one point as that point.
 ///
 /// Costs: linear in the size of the IR. A `Fingerprinter` is several times as
 ///        fast where attributes recur between calls. No recursion: any depth.
 ///
 /// Contexts:      `op`'s; only read. Nothing is interned in it, unless an
-///                operation has properties and no `BytecodeOpInterface` (none of
-///                upstream's), in which case they are converted to an attribute.
+///                operation has properties and no `BytecodeOpInterface` (none
+///                of upstream's), in which case they are converted to an
+///                attribute.
 /// Thread safety: any number of threads may read one context while nobody
 ///                changes it.
 /// Errors:        FailedPrecondition - an attribute, type or resource cannot be
@@ -120,23 +123,27 @@ struct StructuralOptions {
 ///                major version of LLVM and one version of this scheme.
 ///
 /// \code
-///   absl::StatusOr<ctxpool::Fingerprint> digest = ctxpool::fingerprint(module);
+///   absl::StatusOr<ctxpool::Fingerprint> digest =
+///   ctxpool::fingerprint(module);
 /// \endcode
 absl::StatusOr<Fingerprint> fingerprint(mlir::Operation *op,
                                         const StructuralOptions &options = {});
 
-/// Computes fingerprints and remembers the attributes and types that it has met.
+/// Computes fingerprints and remembers the attributes and types that it has
+/// met.
 ///
-/// `compute` gives what `fingerprint` gives, faster where attributes recur: about
-/// as fast as `mlir::OperationEquivalence::computeHash` for each operation.
+/// `compute` gives what `fingerprint` gives, faster where attributes recur:
+/// about as fast as `mlir::OperationEquivalence::computeHash` for each
+/// operation.
 ///
 /// Contexts:      one; every operation must belong to it, although an attribute
-///                of another context that found its way into the IR does no harm.
+///                of another context that found its way into the IR does no
+///                harm.
 /// Ownership:     must not outlive the context, nor be used after attributes of
-///                the context were destroyed. Types and attributes that get a body
-///                after their creation are read anew by every call; resources
-///                as well, but bytes of a resource that change in place, at the
-///                same address and size, may be missed.
+///                the context were destroyed. Types and attributes that get a
+///                body after their creation are read anew by every call;
+///                resources as well, but bytes of a resource that change in
+///                place, at the same address and size, may be missed.
 /// Thread safety: confined to one thread at a time.
 /// Memory:        about 100 bytes for each attribute and type, and 32 for each
 ///                value of the largest operation so far.

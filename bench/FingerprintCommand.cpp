@@ -1,0 +1,164 @@
+//===- FingerprintCommand.cpp - ctxpool-bench fingerprint -----------------===//
+//
+// Part of the context_pool project, under the Apache License v2.0 with LLVM
+// Exceptions. See LICENSE for license information.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "bench/CommandLine.h"
+#include "bench/Commands.h"
+#include "bench/Environment.h"
+#include "bench/ModuleParser.h"
+#include "bench/ModuleSource.h"
+#include "bench/Registration.h"
+#include "bench/StructuralFlags.h"
+#include "bench/ThreadTeam.h"
+#include "context_pool/Fingerprint.h"
+
+#include "mlir/IR/DialectRegistry.h"
+#include "mlir/IR/SymbolTable.h"
+#include "mlir/Interfaces/FunctionInterfaces.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/Support/raw_ostream.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace ctxpool;
+using namespace ctxpool::bench;
+namespace cl = llvm::cl;
+
+static cl::SubCommand
+    fingerprintCommand("fingerprint",
+                       "print the digest of each module, as sha256sum does");
+static cl::OptionCategory category("Options of fingerprint");
+
+static cl::list<std::string> files(cl::Positional, cl::sub(fingerprintCommand),
+                                   cl::cat(category), cl::desc("FILES..."));
+static StructuralFlags flags(fingerprintCommand, category);
+static cl::opt<bool>
+    functions("functions", cl::sub(fingerprintCommand), cl::cat(category),
+              cl::desc("A line for each function in place of the module"));
+static cl::opt<std::string>
+    jsonPath("json", cl::sub(fingerprintCommand), cl::cat(category),
+             cl::value_desc("file"),
+             cl::desc("Write the digests as JSON as well; -: to standard\n"
+                      "output, in place of the lines"));
+static constexpr llvm::StringLiteral explanation = R"(
+FILES are .mlir text or .mlirbc bytecode, folders of them (searched recursively),
+or - for standard input. A digest is the same in every context and process, and for
+text and bytecode.
+)";
+
+namespace {
+struct NamedDigest {
+  std::string name; ///< Empty for the module.
+  std::string digest;
+};
+} // namespace
+
+/// `@outer::@inner` for a function within nested symbol tables.
+static std::string makePath(mlir::Operation *function, mlir::Operation *root) {
+  std::string path;
+  for (mlir::Operation *op = function; op != root; op = op->getParentOp())
+    if (auto name = op->getAttrOfType<mlir::StringAttr>(
+            mlir::SymbolTable::getSymbolAttrName()))
+      path = "@" + name.str() + (path.empty() ? "" : "::" + path);
+  return path;
+}
+
+/// The digests of one file, or why there are none.
+static absl::StatusOr<std::vector<NamedDigest>>
+digest(const ModuleSource &source, const mlir::DialectRegistry &registry) {
+  absl::StatusOr<LoadedModule> loaded =
+      loadModule(source, registry, flags.allowsUnregisteredDialects());
+  if (!loaded.ok())
+    return loaded.status();
+  mlir::Operation *root = loaded->module->getOperation();
+
+  std::vector<std::pair<std::string, mlir::Operation *>> wanted;
+  if (functions)
+    root->walk<mlir::WalkOrder::PreOrder>([&](mlir::FunctionOpInterface op) {
+      wanted.emplace_back(makePath(op, root), op);
+    });
+  else
+    wanted.emplace_back("", root);
+
+  std::vector<NamedDigest> digests;
+  Fingerprinter fingerprinter(*loaded->context);
+  for (auto &[name, op] : wanted) {
+    absl::StatusOr<Fingerprint> result =
+        fingerprinter.compute(op, flags.getOptions());
+    if (!result.ok())
+      return result.status();
+    digests.push_back({std::move(name), result->toHex()});
+  }
+  return digests;
+}
+
+static llvm::json::Object makeEntry(const ModuleSource &source,
+                                    llvm::ArrayRef<NamedDigest> digests) {
+  llvm::json::Object entry{{"file", llvm::json::fixUTF8(source.name)}};
+  if (!functions) {
+    entry["digest"] = digests.front().digest;
+    return entry;
+  }
+  llvm::json::Array list;
+  for (const NamedDigest &named : digests)
+    list.push_back(llvm::json::Object{{"name", llvm::json::fixUTF8(named.name)},
+                                      {"digest", named.digest}});
+  entry["functions"] = std::move(list);
+  return entry;
+}
+
+int bench::runFingerprint(int argc, char **argv) {
+  if (!parseCommandLine(argc, argv, fingerprintCommand, category, explanation))
+    return exitUsage;
+  if (files.empty())
+    return usageError("no file is given", "fingerprint");
+  if (llvm::count(files, "-") > 1)
+    return usageError("'-' is given twice, and standard input can be read once",
+                      "fingerprint");
+  mlir::DialectRegistry registry;
+  if (!registerEverything(registry, {}, {}))
+    return exitUsage;
+  // The parser recurses, so it runs on a thread with a large stack.
+  absl::StatusOr<std::unique_ptr<ThreadTeam>> team = ThreadTeam::create(1);
+  if (!team.ok()) {
+    printError(team.status().ToString());
+    return exitFailure;
+  }
+
+  bool allWell = true;
+  llvm::json::Array entries;
+  (*team)->runOnOne([&] {
+    for (const ModuleSource &source : readModules(files)) {
+      absl::StatusOr<std::vector<NamedDigest>> digests =
+          digest(source, registry);
+      if (!digests.ok()) {
+        allWell = false;
+        printError(source.name + ": " +
+                   std::string(digests.status().message()));
+        entries.push_back(llvm::json::Object{
+            {"file", llvm::json::fixUTF8(source.name)},
+            {"error",
+             llvm::json::fixUTF8(std::string(digests.status().message()))}});
+        continue;
+      }
+      if (jsonPath != "-")
+        for (const NamedDigest &named : *digests)
+          llvm::outs() << named.digest << "  " << source.name
+                       << (named.name.empty() ? "" : ":") << named.name << "\n";
+      entries.push_back(makeEntry(source, *digests));
+    }
+  });
+  if (!jsonPath.empty()) {
+    llvm::json::Object report =
+        makeReport("fingerprint", llvm::ArrayRef(argv, argc));
+    report["files"] = std::move(entries);
+    allWell &= writeReport(std::move(report), jsonPath);
+  }
+  return allWell ? exitSuccess : exitFailure;
+}

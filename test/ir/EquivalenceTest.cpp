@@ -1,0 +1,222 @@
+//===- EquivalenceTest.cpp - The first difference and its path ------------===//
+//
+// Part of the context_pool project, under the Apache License v2.0 with LLVM
+// Exceptions. See LICENSE for license information.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "context_pool/Equivalence.h"
+
+#include "test/ir/IrTestSupport.h"
+#include "test/support/StatusMatchers.h"
+
+using namespace mlir;
+using namespace ctxpool;
+using namespace ctxpool::test;
+
+namespace {
+
+struct Case {
+  const char *name;
+  const char *lhs;
+  const char *rhs;
+  const char *message;
+};
+void PrintTo(const Case &test, std::ostream *stream) { *stream << test.name; }
+
+class DifferenceTest : public testing::TestWithParam<Case> {};
+
+TEST_P(DifferenceTest, IsNamedByItsPath) {
+  auto context = makeContext(), other = makeContext();
+  auto lhs = parse(*context, GetParam().lhs);
+  auto rhs = parse(*other, GetParam().rhs);
+  ASSERT_TRUE(lhs && rhs);
+
+  absl::Status status = checkEquivalence(*lhs, *rhs);
+
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(std::string(status.message()), GetParam().message);
+}
+
+const Case cases[] = {
+    {"Property",
+     R"(func.func @f(%a: f32) { %0 = arith.addf %a, %a : f32
+          %1 = arith.mulf %a, %a : f32 %2 = arith.subf %a, %a : f32
+          %3 = arith.addf %a, %a : f32 return })",
+     R"(func.func @f(%a: f32) { %0 = arith.addf %a, %a : f32
+          %1 = arith.mulf %a, %a : f32 %2 = arith.subf %a, %a : f32
+          %3 = arith.addf %a, %a fastmath<fast> : f32 return })",
+     "func.func @f, region 0, block 0, operation 3 (arith.addf): property "
+     "'fastmath': <none> vs <fast>"},
+    {"PropertyOfTheSymbol", "func.func private @f()",
+     "func.func private @f(i8)",
+     "func.func @f: property 'function_type': () -> () vs (i8) -> ()"},
+    {"SymbolName", "func.func private @f()", "func.func private @g()",
+     "func.func @f: property 'sym_name': \"f\" vs \"g\""},
+    {"Name", R"("t.a"() : () -> ())", R"("t.b"() : () -> ())",
+     "builtin.module, region 0, block 0, operation 0 (t.a): name: t.a vs t.b"},
+    {"NestedSymbols",
+     R"(module @m { func.func @f() { "t.a"() : () -> () return } })",
+     R"(module @m { func.func @f() { "t.b"() : () -> () return } })",
+     "builtin.module @m, func.func @f, region 0, block 0, operation 0 (t.a): "
+     "name: t.a vs t.b"},
+    {"NestedRegions",
+     R"("t.r"() ({}, { ^a: ^b: "t.x"() : () -> () "t.x"() {k = 1 : i8}
+          : () -> () }) : () -> ())",
+     R"("t.r"() ({}, { ^a: ^b: "t.x"() : () -> () "t.x"() {k = 2 : i8}
+          : () -> () }) : () -> ())",
+     "builtin.module, region 0, block 0, operation 0 (t.r), region 1, block 1, "
+     "operation 1 (t.x): attribute 'k': 1 : i8 vs 2 : i8"},
+    {"AttributeOnOneSide", R"("t.a"() {k} : () -> ())", R"("t.a"() : () -> ())",
+     "builtin.module, region 0, block 0, operation 0 (t.a): attribute 'k': "
+     "unit "
+     "vs none"},
+    {"AttributeOnOtherSide", R"("t.a"() : () -> ())",
+     R"("t.a"() {k} : () -> ())",
+     "builtin.module, region 0, block 0, operation 0 (t.a): attribute 'k': "
+     "none "
+     "vs unit"},
+    {"OperandCount", R"(%0 = "t.a"() : () -> i1 "t.u"(%0) : (i1) -> ())",
+     R"(%0 = "t.a"() : () -> i1 "t.u"(%0, %0) : (i1, i1) -> ())",
+     "builtin.module, region 0, block 0, operation 1 (t.u): 1 operand vs 2"},
+    {"Operand", R"(%0:2 = "t.a"() : () -> (i1, i1) "t.u"(%0#0) : (i1) -> ())",
+     R"(%0:2 = "t.a"() : () -> (i1, i1) "t.u"(%0#1) : (i1) -> ())",
+     "builtin.module, region 0, block 0, operation 1 (t.u): operand 0: result "
+     "0 "
+     "of operation 0 (t.a) in region 0, block 0 vs result 1 of operation 0 "
+     "(t.a) "
+     "in region 0, block 0"},
+    {"OperandArgument",
+     "func.func @f(%a: i32, %b: i32) -> i32 { return %a : i32 }",
+     "func.func @f(%a: i32, %b: i32) -> i32 { return %b : i32 }",
+     "func.func @f, region 0, block 0, operation 0 (func.return): operand 0: "
+     "argument 0 of region 0, block 0 vs argument 1 of region 0, block 0"},
+    {"ResultCount", R"("t.a"() : () -> i1)", R"("t.a"() : () -> (i1, i1))",
+     "builtin.module, region 0, block 0, operation 0 (t.a): 1 result vs 2"},
+    {"ResultType", R"("t.a"() : () -> i1)", R"("t.a"() : () -> i2)",
+     "builtin.module, region 0, block 0, operation 0 (t.a): type of result 0: "
+     "i1 vs i2"},
+    {"RegionCount", R"("t.a"() ({}) : () -> ())", R"("t.a"() : () -> ())",
+     "builtin.module, region 0, block 0, operation 0 (t.a): 1 region vs 0"},
+    {"BlockCount", R"("t.a"() ({ ^a: }) : () -> ())",
+     R"("t.a"() ({ ^a: ^b: }) : () -> ())",
+     "builtin.module, region 0, block 0, operation 0 (t.a): region 0: 1 block "
+     "vs 2"},
+    {"ArgumentCount", R"("t.a"() ({ ^a(%0: i1): }) : () -> ())",
+     R"("t.a"() ({ ^a: }) : () -> ())",
+     "builtin.module, region 0, block 0, operation 0 (t.a), region 0, block 0: "
+     "1 "
+     "argument vs 0"},
+    {"ArgumentType", R"("t.a"() ({ ^a(%0: i1): }) : () -> ())",
+     R"("t.a"() ({ ^a(%0: i2): }) : () -> ())",
+     "builtin.module, region 0, block 0, operation 0 (t.a), region 0, block 0: "
+     "type of argument 0: i1 vs i2"},
+    {"OperationCount", R"("t.a"() ({ "t.b"() : () -> () }) : () -> ())",
+     R"("t.a"() ({ "t.b"() : () -> () "t.b"() : () -> () }) : () -> ())",
+     "builtin.module, region 0, block 0, operation 0 (t.a), region 0, block 0: "
+     "1 "
+     "operation vs 2"},
+    {"Successor",
+     R"("t.r"() ({ ^a: "t.b"()[^b] : () -> () ^b: ^c: }) : () -> ())",
+     R"("t.r"() ({ ^a: "t.b"()[^c] : () -> () ^b: ^c: }) : () -> ())",
+     "builtin.module, region 0, block 0, operation 0 (t.r), region 0, block 0, "
+     "operation 0 (t.b): successor 0: region 0, block 1 vs region 0, block 2"},
+    {"UnregisteredProperty", R"("t.a"() <{k = "x"}> : () -> ())",
+     R"("t.a"() <{k = "y"}> : () -> ())",
+     "builtin.module, region 0, block 0, operation 0 (t.a): property 'k': "
+     "\"x\" "
+     "vs \"y\""},
+    {"NativeProperty",
+     R"(%0 = "t.i"() : () -> index
+        %1 = "memref.alloc"(%0, %0) <{operandSegmentSizes = array<i32: 1, 1>}>
+          : (index, index) -> memref<?xf32>)",
+     R"(%0 = "t.i"() : () -> index
+        %1 = "memref.alloc"(%0, %0) <{operandSegmentSizes = array<i32: 2, 0>}>
+          : (index, index) -> memref<?xf32>)",
+     "builtin.module, region 0, block 0, operation 1 (memref.alloc): a "
+     "property "
+     "that is not an attribute, such as the sizes of operand groups: 4 vs 3 "
+     "(number 0 of its encoding)"},
+};
+INSTANTIATE_TEST_SUITE_P(Paths, DifferenceTest, testing::ValuesIn(cases),
+                         [](const auto &instance) {
+                           return std::string(instance.param.name);
+                         });
+
+TEST(EquivalenceTest, MessageOfLargeConstantIsShortAndTellsWhere) {
+  auto context = makeContext();
+  std::string text = "module attributes {t.k = dense<[";
+  for (int i = 0; i != 5000; ++i)
+    text += (i ? ", " : "") + std::to_string(i);
+  std::string other = text;
+  text += "]> : tensor<5000xi32>} {}";
+  other.replace(other.find(", 4321,"), 7, ", 9999,");
+  other += "]> : tensor<5000xi32>} {}";
+  absl::Status status =
+      checkEquivalence(*parse(*context, text), *parse(*context, other));
+  EXPECT_LT(status.message().size(), 400u);
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument,
+                               "first in element 4321"));
+}
+
+TEST(EquivalenceTest, MessageOfLongValuesIsCut) {
+  auto context = makeContext();
+  std::string text = "module attributes {t.k = \"" + std::string(100000, 'x');
+  absl::Status status = checkEquivalence(*parse(*context, text + "a\"} {}"),
+                                         *parse(*context, text + "b\"} {}"));
+  EXPECT_LT(status.message().size(), 600u);
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument,
+                               "builtin.module: attribute 't.k'"));
+}
+
+TEST(EquivalenceTest, PartOfALargeListIsNamed) {
+  auto context = makeContext();
+  auto list = [](int changed) {
+    std::string text = "module attributes {t.k = [";
+    for (int i = 0; i != 10000; ++i)
+      text += (i ? ", {v = " : "{v = ") +
+              std::to_string(i == changed ? -1 : i) + " : i64}";
+    return text + "]} {}";
+  };
+  EXPECT_THAT(
+      checkEquivalence(*parse(*context, list(-1)),
+                       *parse(*context, list(7000))),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               "builtin.module: attribute 't.k': element 7000: {v = 7000 "
+               ": i64} vs {v = -1 : i64}"));
+}
+
+TEST(EquivalenceTest, LocationIsNamedWhenAsked) {
+  auto context = makeContext();
+  StructuralOptions options;
+  options.includeLocations = true;
+  auto lhs = parse(*context, R"("t.a"() : () -> () loc("x":1:1))");
+  auto rhs = parse(*context, R"("t.a"() : () -> () loc("y":2:2))");
+  EXPECT_THAT(checkEquivalence(&lhs->front(), &rhs->front(), options),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "t.a: location: loc(\"x\":1:1) vs loc(\"y\":2:2)"));
+}
+
+TEST(EquivalenceTest, ResourceContentsAreNamed) {
+  auto context = makeContext();
+  auto lhs = parse(*context, R"(
+    module attributes {t.w = dense_resource<w> : tensor<4xi8>} {}
+    {-# dialect_resources: { builtin: { w: "0x0100000001020304" } } #-})");
+  auto rhs = parse(*context, R"(
+    module attributes {t.w = dense_resource<w> : tensor<4xi8>} {}
+    {-# dialect_resources: { builtin: { w: "0x0100000001020305" } } #-})");
+  EXPECT_THAT(checkEquivalence(*lhs, *rhs),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "builtin.module: attribute 't.w': dense_resource<w"));
+}
+
+TEST(EquivalenceTest, EqualOperationsAreOk) {
+  auto context = makeContext(), other = makeDirtyContext();
+  const char *text = R"(func.func @f(%a: f32) { %0 = arith.addf %a, %a : f32
+                          return })";
+  EXPECT_THAT(checkEquivalence(*parse(*context, text), *parse(*other, text)),
+              IsOk());
+}
+
+} // namespace
