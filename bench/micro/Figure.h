@@ -29,7 +29,7 @@ namespace ctxpool::bench {
 struct Figure {
   enum class Bound { AtMost, AtLeast };
 
-  std::string id;   ///< Unique, such as `R1b`.
+  std::string id;   ///< Unique, such as `R1b`, `R1b-locks` or `R6/1k`.
   std::string what; ///< One line for a reader who knows the library.
   Bound bound;
   double asked;
@@ -48,6 +48,9 @@ constexpr int repetitions = 7;
 
 /// The figures of templates and the pool.
 std::vector<Figure> makeContextFigures();
+
+/// The figures of digests and comparisons.
+std::vector<Figure> makeIrFigures();
 
 /// Nanoseconds that `body` takes.
 template <typename Body>

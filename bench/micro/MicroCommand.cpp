@@ -38,11 +38,11 @@ static cl::opt<bool>
     summary("summary",
             cl::desc("Print a line for each figure that is asked for"),
             cl::sub(microCommand), cl::cat(microCategory));
-static cl::list<std::string> only("only", cl::CommaSeparated,
-                                  cl::value_desc("id,..."),
-                                  cl::desc("Take these figures only"),
-                                  cl::sub(microCommand),
-                                  cl::cat(microCategory));
+static cl::list<std::string>
+    only("only", cl::CommaSeparated, cl::value_desc("id,..."),
+         cl::desc("Take these figures only; R1 takes R1-own and the\n"
+                  "like as well"),
+         cl::sub(microCommand), cl::cat(microCategory));
 static cl::opt<std::string> jsonFile("json", cl::value_desc("file"),
                                      cl::desc("Write the figures as JSON; "
                                               "'-': to standard output"),
@@ -61,32 +61,40 @@ static std::string format(double value) {
   return text;
 }
 
-/// The figures that `only` names; none where it names an unknown one.
-static std::vector<Figure> selectFigures(std::string &unknown) {
+static std::vector<Figure> makeFigures() {
   std::vector<Figure> figures = makeContextFigures();
-  if (only.empty())
-    return figures;
-  for (const std::string &id : only)
-    if (llvm::none_of(figures,
-                      [&](const Figure &figure) { return figure.id == id; }))
-      unknown = id;
-  llvm::erase_if(figures, [](const Figure &figure) {
-    return !llvm::is_contained(only, figure.id);
-  });
+  for (Figure &figure : makeIrFigures())
+    figures.push_back(std::move(figure));
   return figures;
 }
 
+/// Whether `--only=name` takes the figure: its own name, or what stands before
+/// its `-` or `/`.
+static bool isNamed(const Figure &figure, llvm::StringRef name) {
+  llvm::StringRef id = figure.id;
+  return id == name ||
+         id.take_until([](char c) { return c == '-' || c == '/'; }) == name;
+}
+
 static int runSummary(int argc, char **argv) {
-  std::string unknown;
-  std::vector<Figure> figures = selectFigures(unknown);
-  if (!unknown.empty()) {
+  std::vector<Figure> figures = makeFigures();
+  for (const std::string &name : only) {
+    if (llvm::any_of(figures, [&](const Figure &figure) {
+          return isNamed(figure, name);
+        }))
+      continue;
     std::vector<std::string> known;
-    for (const Figure &figure : makeContextFigures())
+    for (const Figure &figure : figures)
       known.push_back(figure.id);
-    return usageError("--only: there is no figure '" + unknown +
-                          "'; there are " + llvm::join(known, ", "),
+    return usageError("--only: there is no figure '" + name + "'; there are " +
+                          llvm::join(known, ", "),
                       "micro");
   }
+  llvm::erase_if(figures, [](const Figure &figure) {
+    return !only.empty() && llvm::none_of(only, [&](const std::string &name) {
+      return isNamed(figure, name);
+    });
+  });
 
   warnOfHandicap();
   mlir::registerAllPasses();
