@@ -80,8 +80,9 @@ TEST_P(ContextPoolStressTest, RandomReturnsTrimsAndDiscards) {
     for (int round = 0; round < 40; ++round) {
       if (random() % 32 == 0)
         pool->trim(random() % 4);
-      if (random() % 16 == 0)
+      if (random() % 16 == 0) {
         EXPECT_LE(pool->getStats().live, 4u);
+      }
       absl::StatusOr<ContextLease> lease =
           pool->acquire(random() % 8 == 0 ? absl::Microseconds(100)
                                           : absl::InfiniteDuration());
@@ -145,8 +146,9 @@ TEST_P(ContextPoolStressTest, ThePoolIsDestroyedWhileLeasesReturn) {
     for (unsigned thread = 0; thread < threadCount; ++thread)
       threads.emplace_back([&, thread] {
         // Some have a context in their slot, too.
-        if (thread % 2 == 0)
+        if (thread % 2 == 0) {
           EXPECT_THAT(pool->acquire(), IsOk());
+        }
         absl::StatusOr<ContextLease> lease = pool->acquire();
         EXPECT_THAT(lease, IsOk());
         ++holding;

@@ -222,8 +222,9 @@ TEST(ContextPoolTest, NoLockIsHeldWhileOnCloneRuns) {
                    // Each of these would wait for itself.
                    pool->getStats();
                    pool->trim();
-                   if (++calls == 1)
+                   if (++calls == 1) {
                      EXPECT_THAT(pool->acquire(), IsOk());
+                   }
                    return absl::OkStatus();
                  };
                }));
