@@ -182,7 +182,7 @@ Digester::Known Digester::resolve(codec::Reference reference) {
   Known result = push(reference);
   while (depth != 0) {
     Frame &frame = *frames[depth - 1];
-    ArrayRef<codec::Reference> parts = frame.record.references;
+    ArrayRef<codec::Reference> parts = frame.record->references;
     bool pushed = false;
     while (frame.slots.size() != parts.size()) {
       codec::Reference part = parts[frame.slots.size()];
@@ -273,13 +273,26 @@ Digester::Known Digester::push(codec::Reference reference) {
   frame.reference = reference;
   frame.slots.clear();
   frame.flags = 0;
-  if (encode(reference, frame.record, frame.flags, frame.isDistinct))
+  Entry *entry = memo.find(reference.pointer);
+  if (entry && (entry->flags & Relative)) {
+    auto kept = keptRecords.find(reference.pointer);
+    if (kept != keptRecords.end()) {
+      frame.record = kept->second.get();
+      frame.isDistinct = reference.kind == codec::Reference::Kind::Attribute &&
+                         isa<DistinctAttr>(reference.getAttribute());
+      frame.flags = frame.isDistinct ? Relative : 0;
+      ++depth;
+      return {};
+    }
+  }
+  frame.record = &frame.ownRecord;
+  if (encode(reference, frame.ownRecord, frame.flags, frame.isDistinct))
     ++depth;
   return {};
 }
 
 Digester::Known Digester::finish(Frame &frame) {
-  codec::Record &record = frame.record;
+  const codec::Record &record = *frame.record;
   scratch.clear();
   if (frame.isDistinct) {
     scratch.push_back(static_cast<uint8_t>(Form::Distinct));
@@ -309,10 +322,19 @@ Digester::Known Digester::finish(Frame &frame) {
   }
   Known known{internDigest(Digest::of(scratch)), frame.flags};
   store(frame.reference.pointer, known.slot, known.flags);
-  // One large record should not keep its memory.
-  if (record.bytes.capacity() > (1 << 16) ||
-      record.references.capacity() > (1 << 12)) {
-    record = codec::Record();
+  if (frame.record != &frame.ownRecord)
+    return known;
+  // Resources are read again, and symbols mean other things elsewhere.
+  bool isSymbol = frame.reference.kind == codec::Reference::Kind::Attribute &&
+                  isa<SymbolRefAttr>(frame.reference.getAttribute());
+  if ((known.flags & Relative) && !record.readsResource && !isSymbol) {
+    keptRecords[frame.reference.pointer] =
+        std::make_unique<codec::Record>(std::move(frame.ownRecord));
+    frame.ownRecord = codec::Record();
+  } else if (record.bytes.capacity() > (1 << 16) ||
+             record.references.capacity() > (1 << 12)) {
+    // One large record should not keep its memory.
+    frame.ownRecord = codec::Record();
     frame.slots = {};
   }
   return known;

@@ -168,7 +168,9 @@ private:
   /// An attribute or type whose parts are being digested.
   struct Frame {
     codec::Reference reference;
-    codec::Record record;
+    codec::Record ownRecord;
+    /// That, or one that is kept.
+    const codec::Record *record;
     /// Of the references so far.
     llvm::SmallVector<uint32_t, 8> slots;
     uint8_t flags;
@@ -202,6 +204,10 @@ private:
   };
   std::vector<SlotKey> slotTable;
   llvm::DenseMap<std::pair<const void *, size_t>, Digest> dataDigests;
+
+  /// The records of attributes that are digested anew by every run, because of
+  /// what they reach and not of what they are themselves.
+  llvm::DenseMap<const void *, std::unique_ptr<codec::Record>> keptRecords;
 
   // Of the current run.
   uint32_t run = 0;

@@ -13,6 +13,7 @@
 #include "context_pool/ContextPool.h"
 
 #include "test/support/StatusMatchers.h"
+#include "test/support/TestFiles.h"
 
 #include "mlir/IR/DialectRegistry.h"
 #include "mlir/IR/MLIRContext.h"
@@ -20,7 +21,6 @@
 #include "llvm/ADT/StringMap.h"
 #include "llvm/Support/MemoryBuffer.h"
 
-#include <cstdlib>
 #include <filesystem>
 #include <optional>
 
@@ -106,7 +106,7 @@ readTable(const std::filesystem::path &path) {
 
 /// The modules of a folder of the corpus, with the pipelines that its tables
 /// give them. Those above 64 KiB take minutes in all, and are left out unless
-/// CTXPOOL_TEST_LARGE_MODULES is set.
+/// CONTEXT_POOL_TEST_LARGE_MODULES is set.
 std::vector<ModuleSource> readCorpus(const std::filesystem::path &corpus,
                                      const std::vector<std::string> &folders) {
   llvm::StringMap<std::string> pipelines;
@@ -125,8 +125,9 @@ std::vector<ModuleSource> readCorpus(const std::filesystem::path &corpus,
     std::vector<ModuleSource> read = readModules({(corpus / row[0]).string()});
     for (ModuleSource &source : read) {
       EXPECT_EQ(source.error, "") << source.name;
-      if (!source.bytes || (source.bytes->getBufferSize() > (64 << 10) &&
-                            !std::getenv("CTXPOOL_TEST_LARGE_MODULES")))
+      if (!source.bytes ||
+          (source.bytes->getBufferSize() > (64 << 10) &&
+           !numberFromEnvironment("CONTEXT_POOL_TEST_LARGE_MODULES", 0)))
         continue;
       source.pipeline = pipelines.lookup(row[7]);
       sources.push_back(std::move(source));
@@ -138,13 +139,10 @@ std::vector<ModuleSource> readCorpus(const std::filesystem::path &corpus,
 class CorpusTest : public testing::Test {
 protected:
   void SetUp() override {
-    const char *variable = std::getenv("CONTEXT_POOL_SHARED_DIR");
-    corpus =
-        std::filesystem::path(variable ? variable : CTXPOOL_TEST_SHARED_DIR) /
-        "corpus";
-    std::error_code error;
-    if (!std::filesystem::exists(corpus / "INDEX.tsv", error))
+    std::optional<std::filesystem::path> found = sharedDir("corpus");
+    if (!found)
       GTEST_SKIP() << "needs the folder 'corpus' in CONTEXT_POOL_SHARED_DIR";
+    corpus = *found;
   }
   std::filesystem::path corpus;
 };

@@ -55,11 +55,6 @@ std::string TemporaryFolder::write(llvm::StringRef name,
   return path;
 }
 
-std::string test::readFile(llvm::StringRef path) {
-  auto buffer = llvm::MemoryBuffer::getFile(path);
-  return buffer ? (*buffer)->getBuffer().str() : "";
-}
-
 ToolRun test::runTool(llvm::ArrayRef<std::string> arguments,
                       llvm::StringRef input, llvm::StringRef errorPath) {
   TemporaryFolder folder;

@@ -9,6 +9,8 @@
 #ifndef CONTEXT_POOL_TEST_BENCH_TOOLRUNNER_H
 #define CONTEXT_POOL_TEST_BENCH_TOOLRUNNER_H
 
+#include "test/support/TestFiles.h"
+
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/JSON.h"
@@ -34,8 +36,6 @@ public:
 private:
   std::string folder;
 };
-
-std::string readFile(llvm::StringRef path);
 
 /// What the tool did.
 struct ToolRun {

@@ -11,12 +11,12 @@
 #include "test/support/PhaseGate.h"
 #include "test/support/StatusMatchers.h"
 #include "test/support/TestContexts.h"
+#include "test/support/TestFiles.h"
 
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/Parser/Parser.h"
 
 #include <atomic>
-#include <cstdlib>
 #include <mutex>
 #include <random>
 #include <thread>
@@ -29,10 +29,9 @@ namespace {
 
 constexpr unsigned threadCount = 64;
 
-/// The seed of the random schedules: CTXPOOL_TEST_SEED, or 1.
+/// The seed of the random schedules.
 unsigned testSeed() {
-  const char *text = std::getenv("CTXPOOL_TEST_SEED");
-  return text ? unsigned(std::atoi(text)) : 1;
+  return unsigned(numberFromEnvironment("CONTEXT_POOL_TEST_SEED", 1));
 }
 
 /// Whether the refill thread or the callers make and destroy contexts.
@@ -46,7 +45,8 @@ protected:
   }
 
   testing::ScopedTrace trace{__FILE__, __LINE__,
-                             "CTXPOOL_TEST_SEED=" + std::to_string(testSeed())};
+                             "CONTEXT_POOL_TEST_SEED=" +
+                                 std::to_string(testSeed())};
 };
 
 INSTANTIATE_TEST_SUITE_P(, ContextPoolStressTest, testing::Bool(),

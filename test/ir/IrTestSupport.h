@@ -10,6 +10,8 @@
 #ifndef CONTEXT_POOL_TEST_IR_IRTESTSUPPORT_H
 #define CONTEXT_POOL_TEST_IR_IRTESTSUPPORT_H
 
+#include "test/support/TestFiles.h"
+
 #include "context_pool/Equivalence.h"
 #include "context_pool/Fingerprint.h"
 #include "mlir/IR/BuiltinOps.h"
@@ -69,23 +71,6 @@ void shuffleUseLists(mlir::Operation *op, std::mt19937_64 &random);
 /// what was.
 std::string mutate(mlir::ModuleOp module, std::mt19937_64 &random,
                    bool locations = false);
-
-/// The project's sources.
-std::filesystem::path sourceDir();
-
-/// Modules collected for tests, which are no part of the project: the variable
-/// CONTEXT_POOL_SHARED_DIR, or `shared` beside the project. Nothing where there
-/// is no such folder.
-std::optional<std::filesystem::path> sharedDir(llvm::StringRef folder);
-
-/// The `.mlir` files below the folder, sorted.
-std::vector<std::filesystem::path>
-moduleFiles(const std::filesystem::path &folder);
-
-std::string readFile(const std::filesystem::path &path);
-
-/// A number from the environment.
-uint64_t numberFromEnvironment(const char *name, uint64_t otherwise);
 
 } // namespace ctxpool::test
 
