@@ -8,6 +8,8 @@
 
 #include "context_pool/context/ContextReset.h"
 
+#include "mlir/Dialect/Transform/IR/TransformDialect.h"
+#include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/Dialect.h"
 #include "mlir/IR/DialectResourceBlobManager.h"
 #include "mlir/IR/Remarks.h"
@@ -28,6 +30,15 @@ newestHandler(mlir::DiagnosticEngine &engine) {
   return probe;
 }
 
+/// The operations in the library module of the transform dialect, which lives
+/// as long as the context and is usually empty.
+static size_t
+countTransformLibrary(mlir::transform::TransformDialect *transformDialect) {
+  mlir::ModuleOp library =
+      transformDialect ? transformDialect->getLibraryModule() : nullptr;
+  return library ? llvm::range_size(*library.getBody()) : 0;
+}
+
 ContextBaseline::ContextBaseline(mlir::MLIRContext &context,
                                  llvm::ThreadPoolInterface *threadPool)
     : allowsUnregisteredDialects(context.allowsUnregisteredDialects()),
@@ -40,7 +51,8 @@ ContextBaseline::ContextBaseline(mlir::MLIRContext &context,
       lastingThreads(threadPool),
       lastHandler(newestHandler(context.getDiagEngine())),
       registryHash(context.getRegistryHash()) {
-  findBlobManagers(context);
+  findDialectState(context);
+  transformLibrarySize = countTransformLibrary(transformDialect);
   for (BlobManager &manager : blobManagers)
     manager.interface->getBlobManager().getBlobMap([&](const auto &blobs) {
       for (const auto &entry : blobs) {
@@ -52,8 +64,10 @@ ContextBaseline::ContextBaseline(mlir::MLIRContext &context,
     });
 }
 
-/// Adds the managers of dialects that were loaded since the last call.
-void ContextBaseline::findBlobManagers(mlir::MLIRContext &context) {
+/// Adds what dialects that were loaded since the last call hold.
+void ContextBaseline::findDialectState(mlir::MLIRContext &context) {
+  transformDialect =
+      context.getLoadedDialect<mlir::transform::TransformDialect>();
   for (mlir::Dialect *dialect : context.getLoadedDialects())
     if (auto *interface = dialect->getRegisteredInterface<
                           mlir::ResourceBlobManagerDialectInterface>())
@@ -84,6 +98,16 @@ void ContextBaseline::eraseDiagnosticHandlers(mlir::MLIRContext &context) {
   for (auto handler = lastHandler + 1; handler < newest; ++handler)
     engine.eraseHandler(handler);
   lastHandler = newest;
+}
+
+bool ContextBaseline::resetTransformLibrary() {
+  if (countTransformLibrary(transformDialect) == transformLibrarySize)
+    return true;
+  // What a lease added to a library of the template's cannot be told from it.
+  if (transformLibrarySize != 0)
+    return false;
+  transformDialect->getLibraryModule().getBody()->clear();
+  return true;
 }
 
 /// Drops the blobs that came since. MLIR keeps a blob until its context dies,
@@ -149,9 +173,10 @@ ContextBaseline::Outcome ContextBaseline::reset(mlir::MLIRContext &context) {
   bool drifted = hashNow != registryHash;
   if (drifted) {
     registryHash = hashNow;
-    findBlobManagers(context);
+    findDialectState(context);
   }
-  if (!resetBlobs())
+  // The library goes first: it may refer to blobs.
+  if (!resetTransformLibrary() || !resetBlobs())
     return Outcome::Damaged;
   return drifted ? Outcome::Drifted : Outcome::Restored;
 }

@@ -25,6 +25,9 @@
 
 namespace mlir {
 class ResourceBlobManagerDialectInterface;
+namespace transform {
+class TransformDialect;
+} // namespace transform
 } // namespace mlir
 
 namespace ctxpool::detail {
@@ -61,9 +64,10 @@ private:
     llvm::SmallVector<Blob, 0> blobs;
   };
 
-  void findBlobManagers(mlir::MLIRContext &context);
+  void findDialectState(mlir::MLIRContext &context);
   bool resetThreads(mlir::MLIRContext &context) const;
   void eraseDiagnosticHandlers(mlir::MLIRContext &context);
+  bool resetTransformLibrary();
   bool resetBlobs();
 
   bool allowsUnregisteredDialects;
@@ -78,6 +82,10 @@ private:
   mlir::DiagnosticEngine::HandlerID lastHandler;
   llvm::hash_code registryHash;
   llvm::SmallVector<BlobManager, 2> blobManagers;
+  /// The named sequences that the transform dialect, where it is loaded, holds
+  /// for all modules of the context; how many there were from the beginning.
+  mlir::transform::TransformDialect *transformDialect = nullptr;
+  size_t transformLibrarySize = 0;
 };
 
 } // namespace ctxpool::detail

@@ -71,21 +71,19 @@ void PoolState::close() {
     retired.clear();
   }
   destroy(left);
+  // Threads that used the pool keep this object; nothing of the user's is to
+  // stay with it.
+  contextTemplate = nullptr;
 }
 
 //===----------------------------------------------------------------------===//
 // Making and destroying contexts
 //===----------------------------------------------------------------------===//
 
-absl::StatusOr<PooledContext *> PoolState::makeContext() {
-  absl::StatusOr<std::unique_ptr<PooledContext>> made =
-      PooledContext::create(shared_from_this());
-  if (!made.ok())
-    return made.status();
-  MutexLock lock(mutex);
+void PoolState::countCloneLocked(uint64_t &where) {
   ++stats.live;
   ++stats.clones;
-  return made->release();
+  ++where;
 }
 
 void PoolState::destroy(llvm::ArrayRef<PooledContext *> contexts) {
@@ -113,7 +111,7 @@ bool PoolState::wantsCloneLocked() const {
   if (options.maxLive != 0 && places >= options.maxLive)
     return false;
   return !waiters.empty() || (refillWanted && shared.size() < options.minIdle &&
-                              sharedHasRoomLocked());
+                              sharedHasRoomLocked(/*added=*/1));
 }
 
 void PoolState::wantRefillLocked() {
@@ -130,13 +128,15 @@ void PoolState::refill() {
     if (wantsCloneLocked()) {
       ++places;
       lock.unlock();
-      absl::StatusOr<PooledContext *> made = makeContext();
+      absl::StatusOr<std::unique_ptr<PooledContext>> made =
+          PooledContext::create(shared_from_this());
       lock.lock();
       if (made.ok()) {
-        ++stats.backgroundClones;
-        if (!storeLocked(**made)) {
+        countCloneLocked(stats.backgroundClones);
+        PooledContext *pooled = made->release();
+        if (!storeLocked(*pooled)) {
           --stats.live;
-          retired.push_back(*made);
+          retired.push_back(pooled);
         }
         continue;
       }
@@ -202,15 +202,17 @@ bool PoolState::storeLocked(PooledContext &pooled) {
     waiter->served.notifyOne();
     return true;
   }
-  if (!sharedHasRoomLocked())
+  if (!sharedHasRoomLocked(/*added=*/0))
     return false;
   shared.push_back(&pooled);
   return true;
 }
 
-bool PoolState::sharedHasRoomLocked() const {
-  // Each slot may hold a context, so it counts as if it did.
-  return !closed && shared.size() + slots.size() < options.maxIdle;
+bool PoolState::sharedHasRoomLocked(size_t added) const {
+  // Each slot may hold a context, so it counts as if it did, unless there are
+  // not as many contexts.
+  return !closed && (shared.size() + slots.size() < options.maxIdle ||
+                     stats.live + added <= options.maxIdle);
 }
 
 PooledContext *PoolState::stealFromSlotsLocked() {
@@ -292,7 +294,9 @@ absl::StatusOr<PooledContext *> PoolState::acquire(absl::Duration timeout,
       return absl::DeadlineExceededError(absl::StrCat(
           "context pool '", contextTemplate->getName().str(),
           "': no context came free within ", absl::FormatDuration(timeout),
-          ": maxLive = ", options.maxLive, " are in use"));
+          ": of maxLive = ", options.maxLive, ", ",
+          stats.live - countIdleLocked(), " are on loan and ",
+          places - stats.live, " are being made or destroyed"));
     }
   }
 
@@ -301,13 +305,15 @@ absl::StatusOr<PooledContext *> PoolState::acquire(absl::Duration timeout,
     return waiter.context;
   }
   lock.unlock();
-  absl::StatusOr<PooledContext *> made = makeContext();
+  absl::StatusOr<std::unique_ptr<PooledContext>> made =
+      PooledContext::create(shared_from_this());
   lock.lock();
-  if (made.ok())
-    ++stats.foregroundClones;
-  else
+  if (!made.ok()) {
     givePlaceUpLocked();
-  return made;
+    return made.status();
+  }
+  countCloneLocked(stats.foregroundClones);
+  return made->release();
 }
 
 void PoolState::giveBack(PooledContext &pooled) {
@@ -378,30 +384,32 @@ absl::Status PoolState::prewarm(size_t contexts) {
 
   MutexLock lock(mutex);
   while (countIdleLocked() < contexts) {
-    if (!sharedHasRoomLocked())
+    if (!sharedHasRoomLocked(/*added=*/1))
       return absl::ResourceExhaustedError(absl::StrCat(
-          describe(), ": ", slots.size(), " of maxIdle = ", options.maxIdle,
-          " places are kept for threads"));
+          describe(), ": maxIdle = ", options.maxIdle, " has to hold those of ",
+          slots.size(), " threads, which are on loan"));
     if (!takePlaceLocked())
       return absl::ResourceExhaustedError(absl::StrCat(
           describe(), ": maxLive = ", options.maxLive, " contexts exist, ",
           countIdleLocked(), " of them idle"));
     lock.unlock();
-    absl::StatusOr<PooledContext *> made = makeContext();
+    absl::StatusOr<std::unique_ptr<PooledContext>> made =
+        PooledContext::create(shared_from_this());
     lock.lock();
     if (!made.ok()) {
       givePlaceUpLocked();
       return made.status();
     }
-    ++stats.backgroundClones;
-    if (!storeLocked(**made)) {
-      // Others filled the pool meanwhile.
-      PooledContext *toDestroy = disposeLocked(**made);
-      lock.unlock();
-      if (toDestroy)
-        destroy(toDestroy);
-      lock.lock();
-    }
+    countCloneLocked(stats.backgroundClones);
+    PooledContext *pooled = made->release();
+    if (storeLocked(*pooled))
+      continue;
+    // Others filled the pool meanwhile.
+    PooledContext *toDestroy = disposeLocked(*pooled);
+    lock.unlock();
+    if (toDestroy)
+      destroy(toDestroy);
+    lock.lock();
   }
   return absl::OkStatus();
 }

@@ -103,12 +103,11 @@ private:
     bool isServed() const { return context || hasPlace; }
   };
 
-  /// Makes a context. Its place has to be taken before, and given up where this
-  /// fails.
-  absl::StatusOr<PooledContext *> makeContext();
   /// Destroys contexts that are no longer live, and gives up their places.
   void destroy(llvm::ArrayRef<PooledContext *> contexts);
 
+  /// Counts a context that was just made, in `where` as well.
+  void countCloneLocked(uint64_t &where) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   bool takePlaceLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void givePlaceUpLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   Waiter *popWaiterLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
@@ -122,13 +121,17 @@ private:
   [[nodiscard]] PooledContext *disposeLocked(PooledContext &pooled)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   PooledContext *stealFromSlotsLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  bool sharedHasRoomLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  /// Whether the shared list takes one more, which is live or, `added`, not
+  /// yet.
+  bool sharedHasRoomLocked(size_t added) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   size_t countIdleLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   bool wantsCloneLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
   void refill();
 
-  const std::shared_ptr<const ContextTemplate> contextTemplate;
+  /// Null once the pool is closed.
+  std::shared_ptr<const ContextTemplate> contextTemplate;
   const ContextPoolOptions options;
 
   /// The number of waiters, and `closedBit` after `close`. On a cache line that

@@ -146,7 +146,9 @@ public:
 
   /// A pass manager for `pipeline`, a text with its anchor such as
   /// `builtin.module(canonicalize,cse)`. It is built on the context's first use
-  /// of that text and reused as long as the context lives.
+  /// of that text and reused as long as the context lives: one for each text,
+  /// some 80 KiB for a pipeline of fifteen passes. A pipeline that is used once
+  /// is better parsed by `mlir::parsePassPipeline`.
   ///
   /// Ownership: the context's; valid until the lease ends. Run it, and leave
   /// its
@@ -195,22 +197,26 @@ private:
 /// `acquire` looks in the calling thread's own slot, then in the shared list,
 /// and clones where both are empty. The first takes no lock and writes to no
 /// memory that other threads write to. A returned context goes to the slot of
-/// the thread that returns it, or to the shared list where that slot is taken or
-/// the thread has never acquired. Contexts of a thread that exits go to the
+/// the thread that returns it, or to the shared list where that slot is taken
+/// or the thread has never acquired. Contexts of a thread that exits go to the
 /// shared list.
 ///
 /// Guarantees:
 /// - A returned context is set back to what it was after `onClone`:
 /// unregistered
 ///   dialects, threads, operations and stack traces in diagnostics, diagnostic
-///   handlers, action handler, remark engine, resource blobs. Where that cannot
-///   be done (a handler that `onClone` set was removed, a blob that it made was
-///   changed), the context is replaced, and counted in `retiredByDrift`.
+///   handlers that the lease registered, action handler, remark engine,
+///   resource blobs, the library of the transform dialect. Where that cannot be
+///   done (an action handler, remark engine or threads that `onClone` set were
+///   removed, blobs or a library that it made were changed or added to), the
+///   context is replaced, and counted in `retiredByDrift`.
 /// - No lock is held while code of the user's runs.
 /// - Waiting threads are served in the order in which they came.
 ///
-/// Not guaranteed: a lease that replaces an action handler which `onClone` set
-/// goes unnoticed; so does a change to a pooled pass manager. Call `retire`.
+/// Not guaranteed: it goes unnoticed that a lease replaces an action handler or
+/// erases a diagnostic handler of `onClone`'s, adds to the context's registry
+/// (running a pass does, too), attaches interfaces, changes a pooled pass
+/// manager, or leaves state in a dialect of the user's. Call `retire`.
 ///
 /// Ownership:     the pool shares its template. A pool may be destroyed while
 ///                leases are out: they stay valid, and their contexts are
@@ -233,7 +239,8 @@ public:
   ContextPool &operator=(const ContextPool &) = delete;
 
   /// A lease on a context that nobody else uses. Where `maxLive` contexts exist
-  /// and none is idle, waits for one, up to `timeout`.
+  /// and none is idle, waits for one, up to `timeout`; a context that is being
+  /// made or destroyed counts. The time of a clone is not part of `timeout`.
   ///
   /// Errors: DeadlineExceeded - no context came free within `timeout`.
   ///         What the template's `onClone` returned, where a clone was needed.

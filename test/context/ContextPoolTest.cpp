@@ -15,6 +15,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Transform/IR/TransformDialect.h"
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/BuiltinDialect.h"
 #include "mlir/IR/Diagnostics.h"
@@ -487,6 +488,81 @@ TEST(ContextPoolTest, ADriftedContextIsReplacedWhereThePolicyIsRetire) {
   EXPECT_EQ(pool->getStats().retiredByDrift, 1u);
 }
 
+/// Has the transform dialect keep a named sequence for all modules.
+void addToTransformLibrary(ContextLease &lease) {
+  auto library = mlir::parseSourceString<mlir::ModuleOp>(
+      R"mlir(
+        module attributes {transform.with_named_sequence} {
+          transform.named_sequence @keep(%root: !transform.any_op {transform.readonly}) {
+            transform.yield
+          }
+          "test.constant"() {value = dense_resource<blob> : tensor<1xi32>} : () -> ()
+        }
+        {-# dialect_resources: {builtin: {blob: "0x0400000001000000"}} #-}
+      )mlir",
+      lease.get());
+  ASSERT_TRUE(library);
+  auto *dialect = lease->getLoadedDialect<mlir::transform::TransformDialect>();
+  EXPECT_TRUE(succeeded(dialect->loadIntoLibraryModule(std::move(library))));
+}
+
+size_t transformLibrarySize(ContextLease &lease) {
+  return llvm::range_size(
+      *lease->getLoadedDialect<mlir::transform::TransformDialect>()
+           ->getLibraryModule()
+           .getBody());
+}
+
+std::shared_ptr<const ContextTemplate> transformTemplate(
+    std::function<absl::Status(mlir::MLIRContext &)> onClone = nullptr) {
+  return templateWith([&](ContextTemplateOptions &options) {
+    options.populate = [](mlir::DialectRegistry &registry) {
+      registry.insert<mlir::transform::TransformDialect>();
+    };
+    options.allowUnregisteredDialects = true;
+    options.onClone = onClone;
+  });
+}
+
+TEST(ContextPoolTest, TheTransformLibraryIsEmptiedOnReturn) {
+  auto pool = makePool(foreground(), transformTemplate());
+  for (int round = 0; round < 3; ++round)
+    lendTo(*pool, [](ContextLease &lease) {
+      EXPECT_EQ(transformLibrarySize(lease), 0u);
+      addToTransformLibrary(lease);
+      EXPECT_GT(transformLibrarySize(lease), 0u);
+    });
+
+  EXPECT_EQ(pool->getStats().clones, 1u);
+}
+
+TEST(ContextPoolTest, ATransformLibraryOfOnCloneThatALeaseAddedToIsRestored) {
+  auto pool = makePool(
+      foreground(), transformTemplate([](mlir::MLIRContext &context) {
+        auto library = mlir::parseSourceString<mlir::ModuleOp>(
+            "module attributes {transform.with_named_sequence} {"
+            "  transform.named_sequence @first(%r: !transform.any_op"
+            "      {transform.readonly}) { transform.yield } }",
+            &context);
+        return library && succeeded(
+                              context
+                                  .getLoadedDialect<
+                                      mlir::transform::TransformDialect>()
+                                  ->loadIntoLibraryModule(std::move(library)))
+                   ? absl::OkStatus()
+                   : absl::InternalError("the library was not taken");
+      }));
+  lendTo(*pool, [](ContextLease &lease) {
+    EXPECT_EQ(transformLibrarySize(lease), 1u);
+    addToTransformLibrary(lease);
+  });
+
+  // By a new context.
+  ContextLease lease = acquire(*pool);
+  EXPECT_EQ(transformLibrarySize(lease), 1u);
+  EXPECT_EQ(pool->getStats().retiredByDrift, 1u);
+}
+
 TEST(ContextPoolTest, BlobsOfADialectThatDriftedInAreFreedAsWell) {
   // The builtin dialect has the only blob manager of upstream's, so a dialect
   // with one of its own is loaded late.
@@ -681,6 +757,22 @@ TEST(ContextPoolTest, APoolMayBeDestroyedBeforeTheThreadsThatUsedIt) {
   EXPECT_EQ(WitnessDialect::countAlive(), 0u);
 }
 
+TEST(ContextPoolTest, NothingOfTheUsersOutlivesThePoolAndItsLeases) {
+  auto resource = std::make_shared<int>(1);
+  {
+    auto pool = makePool(foreground(),
+                         templateWith([&](ContextTemplateOptions &options) {
+                           options.onClone = [resource](mlir::MLIRContext &) {
+                             return absl::OkStatus();
+                           };
+                         }));
+    ContextLease lease = acquire(*pool);
+    pool.reset();
+  }
+  // Although this thread had a slot in the pool.
+  EXPECT_EQ(resource.use_count(), 1);
+}
+
 TEST(ContextPoolTest, LeaseIsMoveOnlyAndEmptyAfterAMove) {
   static_assert(!std::is_copy_constructible_v<ContextLease>);
   auto pool = makePool();
@@ -760,7 +852,8 @@ TEST(ContextPoolTest, AcquireAtMaxLiveIsDeadlineExceededAfterItsTimeout) {
   EXPECT_THAT(pool->acquire(absl::ZeroDuration()),
               StatusIs(absl::StatusCode::kDeadlineExceeded,
                        "context pool 'small': no context came free within 0: "
-                       "maxLive = 2 are in use"));
+                       "of maxLive = 2, 2 are on loan and 0 are being made "
+                       "or destroyed"));
   EXPECT_EQ(pool->getStats().waits, 0u);
   EXPECT_THAT(pool->acquire(absl::Milliseconds(1)),
               StatusIs(absl::StatusCode::kDeadlineExceeded, "within 1ms"));
@@ -906,6 +999,30 @@ TEST(ContextPoolTest, PrewarmBeyondTheLimitsIsAnErrorThatKeepsWhatWasMade) {
               StatusIs(absl::StatusCode::kResourceExhausted,
                        "maxLive = 3 contexts exist, 3 of them idle"));
   EXPECT_EQ(pool->getStats().idle, 3u);
+}
+
+TEST(ContextPoolTest, PrewarmIsNotLimitedByThreadsThatHaveNoContext) {
+  ContextPoolOptions options = foreground();
+  options.maxIdle = 4;
+  auto pool = makePool(options);
+  PhaseGate gate;
+  std::atomic<int> warm{0};
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 3; ++thread)
+    threads.emplace_back([&] {
+      acquire(*pool).release();
+      ++warm;
+      gate.await(1);
+    });
+  ASSERT_TRUE(eventually([&] { return warm == 3; }));
+  pool->trim(0);
+
+  EXPECT_THAT(pool->prewarm(4), IsOk());
+  EXPECT_EQ(pool->getStats().idle, 4u);
+  gate.open(1);
+  for (std::thread &thread : threads)
+    thread.join();
+  EXPECT_EQ(pool->getStats().idle, 4u);
 }
 
 TEST(ContextPoolTest, TrimDestroysIdleContextsOfTheListAndOfAllSlots) {
