@@ -210,7 +210,10 @@ static bool choosePipelines(std::vector<ModuleSource> &sources) {
       continue;
     }
     if (source.pipeline.empty()) {
-      anyWithout = true;
+      if (findPipelineComment(source.bytes->getBuffer()))
+        source.error = source.name + ":1: error: the PIPELINE comment is empty";
+      else
+        anyWithout = true;
       continue;
     }
     absl::StatusOr<mlir::OpPassManager> parsed =
@@ -278,7 +281,10 @@ static void printProblems(llvm::ArrayRef<Entry> entries,
     std::string where = modes.size() == modeCount
                             ? "in every mode"
                             : "in mode " + llvm::join(modes, ", ");
-    printError(sources[entries[i].module].name + ": " + entries[i].message +
+    // Diagnostics begin with the file themselves.
+    const std::string &file = sources[entries[i].module].name;
+    llvm::StringRef message = llvm::StringRef(entries[i].message).trim();
+    printError((message.starts_with(file + ":") ? "" : file + ": ") + message +
                llvm::formatv("\n  {0} request{1} {2} {3}", count,
                              count == 1 ? "" : "s", verb, where)
                    .str());
@@ -299,6 +305,12 @@ static std::string formatNumber(double value) {
 
 static std::string formatMillis(double microseconds) {
   return formatNumber(microseconds / 1000);
+}
+
+/// `-` where no request succeeded.
+static std::string formatLatency(const std::vector<double> &latencies,
+                                 double percent) {
+  return latencies.empty() ? "-" : formatMillis(percentile(latencies, percent));
 }
 
 static void printHeader(llvm::ArrayRef<ModuleSource> sources,
@@ -326,11 +338,9 @@ static void printModes(const CompileRunOutcome &outcome) {
     std::vector<double> latencies = mode.getAllLatencies();
     table.addRow(
         {mode.mode, std::to_string(mode.requests), std::to_string(mode.failed),
-         formatNumber(mode.getThroughput()),
-         formatMillis(percentile(latencies, 50)),
-         formatMillis(percentile(latencies, 90)),
-         formatMillis(percentile(latencies, 99)),
-         formatMillis(percentile(latencies, 100)),
+         formatNumber(mode.getThroughput()), formatLatency(latencies, 50),
+         formatLatency(latencies, 90), formatLatency(latencies, 99),
+         formatLatency(latencies, 100),
          formatNumber(mode.cpuSeconds * 1000 / double(mode.requests)),
          mode.peakResidentBytes
              ? llvm::formatv("{0:F0}",
@@ -402,11 +412,15 @@ static llvm::json::Value makeOptional(std::optional<double> value) {
   return value ? llvm::json::Value(*value) : llvm::json::Value(nullptr);
 }
 
+/// Null where no request succeeded.
 static llvm::json::Object makeLatency(const std::vector<double> &latencies) {
-  return llvm::json::Object{{"p50", percentile(latencies, 50)},
-                            {"p90", percentile(latencies, 90)},
-                            {"p99", percentile(latencies, 99)},
-                            {"max", percentile(latencies, 100)}};
+  auto at = [&](double percent) -> llvm::json::Value {
+    if (latencies.empty())
+      return nullptr;
+    return percentile(latencies, percent);
+  };
+  return llvm::json::Object{
+      {"p50", at(50)}, {"p90", at(90)}, {"p99", at(99)}, {"max", at(100)}};
 }
 
 template <typename Entry>
@@ -438,7 +452,7 @@ static llvm::json::Object makeJson(const CompileRunOutcome &outcome,
   report["requests"] = options.requests;
   report["warmup"] = options.warmup;
   report["preload"] =
-      preloadNames.empty() ? "all" : llvm::join(preloadNames, ",");
+      preloadNames.empty() ? "pipeline" : llvm::join(preloadNames, ",");
   report["baseline_rss_bytes"] =
       outcome.baselineResidentBytes
           ? llvm::json::Value(*outcome.baselineResidentBytes)

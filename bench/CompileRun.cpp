@@ -24,6 +24,8 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
+#include <sys/mman.h>
 #include <utility>
 
 using namespace ctxpool;
@@ -107,11 +109,59 @@ private:
   std::vector<Module> modules;
 };
 
+/// How many requests of each module are being served, seen by this process and
+/// by one that it forks: so that the death of a child can be laid to a module.
+class ServedModules {
+public:
+  explicit ServedModules(size_t moduleCount) : size(moduleCount) {
+    void *memory = mmap(nullptr, getBytes(), PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    // Without it the message names no module.
+    if (memory != MAP_FAILED)
+      counts = static_cast<std::atomic<uint32_t> *>(memory);
+  }
+  ~ServedModules() {
+    if (counts)
+      munmap(counts, getBytes());
+  }
+  ServedModules(const ServedModules &) = delete;
+  ServedModules &operator=(const ServedModules &) = delete;
+
+  void begin(size_t module) {
+    if (counts)
+      ++counts[module];
+  }
+  void end(size_t module) {
+    if (counts)
+      --counts[module];
+  }
+  void clear() {
+    for (size_t module = 0; counts && module < size; ++module)
+      counts[module] = 0;
+  }
+
+  /// The names of those that are being served.
+  std::string describe(llvm::ArrayRef<ModuleSource> sources) const {
+    std::string names;
+    for (size_t module = 0; counts && module < size; ++module)
+      if (counts[module] != 0)
+        names += (names.empty() ? " while it served " : " or ") +
+                 sources[module].name;
+    return names;
+  }
+
+private:
+  size_t getBytes() const { return size * sizeof(std::atomic<uint32_t>); }
+
+  const size_t size;
+  std::atomic<uint32_t> *counts = nullptr;
+};
+
 class Measurement {
 public:
   Measurement(llvm::ArrayRef<ModuleSource> modules,
               const CompileRunOptions &runOptions)
-      : sources(modules), options(runOptions) {}
+      : sources(modules), options(runOptions), inFlight(modules.size()) {}
 
   absl::StatusOr<CompileRunOutcome> run();
 
@@ -121,7 +171,10 @@ private:
     const ModuleSource &source = sources[module];
     if (!source.error.empty())
       return absl::NotFoundError(source.error);
-    return mode.serve(source);
+    inFlight.begin(module);
+    Result result = mode.serve(source);
+    inFlight.end(module);
+    return result;
   }
 
   size_t getModule(size_t request) const { return request % sources.size(); }
@@ -152,6 +205,7 @@ private:
 
   const llvm::ArrayRef<ModuleSource> sources;
   const CompileRunOptions &options;
+  mutable ServedModules inFlight;
 };
 
 } // namespace
@@ -245,9 +299,10 @@ absl::Status Measurement::measureMemory(CompileRunOutcome &outcome) const {
     if (peak.ok())
       mode.peakResidentBytes = *peak;
     else if (absl::IsInternal(peak.status()))
-      return absl::InternalError(
-          absl::StrCat("the process that serves mode '", mode.mode,
-                       "' to learn its memory ", peak.status().message()));
+      return absl::InternalError(absl::StrCat(
+          "the process that serves mode '", mode.mode, "' to learn its memory ",
+          peak.status().message(), inFlight.describe(sources)));
+    inFlight.clear();
   }
   return absl::OkStatus();
 }

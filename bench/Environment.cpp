@@ -119,23 +119,36 @@ llvm::json::Object bench::makeReport(llvm::StringRef command,
 }
 
 bool bench::canWriteReport(llvm::StringRef path) {
+  bool existed = path == "-" || llvm::sys::fs::exists(path);
   std::error_code error;
-  llvm::raw_fd_ostream stream(path, error, llvm::sys::fs::OF_Append);
+  {
+    llvm::raw_fd_ostream stream(path, error, llvm::sys::fs::OF_Append);
+  }
   if (error)
     printError("cannot write '" + path + "': " + error.message());
+  else if (!existed)
+    // No report is better than an empty one, should the run end early.
+    llvm::sys::fs::remove(path);
   return !error;
 }
 
 bool bench::writeReport(llvm::json::Object report, llvm::StringRef path) {
-  // raw_fd_ostream understands `-` as stdout.
+  std::string text =
+      llvm::formatv("{0:2}\n", llvm::json::Value(std::move(report)));
   std::error_code error;
-  llvm::raw_fd_ostream stream(path, error, llvm::sys::fs::OF_Text);
-  if (!error) {
-    stream << llvm::formatv("{0:2}", llvm::json::Value(std::move(report)))
-           << "\n";
-    stream.flush();
-    error = stream.error();
-    stream.clear_error();
+  if (path == "-") {
+    llvm::outs() << text;
+    llvm::outs().flush();
+    error = llvm::outs().error();
+    llvm::outs().clear_error();
+  } else {
+    llvm::raw_fd_ostream stream(path, error, llvm::sys::fs::OF_Text);
+    if (!error) {
+      stream << text;
+      stream.flush();
+      error = stream.error();
+      stream.clear_error();
+    }
   }
   if (error)
     printError("cannot write '" + path + "': " + error.message());

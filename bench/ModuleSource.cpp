@@ -55,6 +55,10 @@ static ModuleSource readFile(std::string path) {
     return source;
   }
   source.bytes = std::move(*buffer);
+  // Empty text is a module without operations; no bytecode is empty.
+  if (source.bytes->getBufferSize() == 0 &&
+      llvm::sys::path::extension(source.name) == ".mlirbc")
+    source.error = "the file is empty, which bytecode never is";
   readPipelineComment(source);
   return source;
 }
@@ -77,19 +81,31 @@ static bool isModulePath(llvm::StringRef path) {
   return extension == ".mlir" || extension == ".mlirbc";
 }
 
-/// The modules in a folder, at any depth. Links to folders are not followed:
-/// they may form a circle.
-static std::error_code findModules(const std::string &folder,
-                                   std::vector<std::string> &paths) {
+/// A source that stands for what could not be read.
+static ModuleSource makeUnreadable(std::string name, std::string error) {
+  ModuleSource source;
+  source.name = std::move(name);
+  source.error = std::move(error);
+  return source;
+}
+
+/// Adds the modules in a folder, at any depth, to `paths`, and what could not be
+/// searched to `unreadable`. Links to folders are not followed: they may form a
+/// circle.
+static void findModules(const std::string &folder,
+                        std::vector<std::string> &paths,
+                        std::vector<ModuleSource> &unreadable) {
   std::error_code error;
-  fs::recursive_directory_iterator entry(folder, error,
-                                         /*follow_symlinks=*/false);
-  for (; !error && entry != fs::recursive_directory_iterator();
-       entry.increment(error))
-    if (isModulePath(entry->path()) && !fs::is_directory(entry->path()))
+  for (fs::directory_iterator entry(folder, error, /*follow_symlinks=*/false);
+       !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    if (entry->type() == fs::file_type::directory_file)
+      findModules(entry->path(), paths, unreadable);
+    else if (isModulePath(entry->path()) && !fs::is_directory(entry->path()))
       paths.push_back(entry->path());
-  std::sort(paths.begin(), paths.end());
-  return error;
+  }
+  if (error)
+    unreadable.push_back(
+        makeUnreadable(folder, "cannot search the folder: " + error.message()));
 }
 
 std::vector<ModuleSource>
@@ -111,17 +127,16 @@ bench::readModules(llvm::ArrayRef<std::string> paths) {
       continue;
     }
     std::vector<std::string> found;
-    std::error_code error = findModules(path, found);
-    bool empty = found.empty();
+    std::vector<ModuleSource> unreadable;
+    findModules(path, found, unreadable);
+    std::sort(found.begin(), found.end());
+    if (found.empty() && unreadable.empty())
+      unreadable.push_back(makeUnreadable(
+          path, "no file in the folder ends in .mlir or .mlirbc"));
     for (std::string &file : found)
       addFile(std::move(file));
-    if (error || empty) {
-      ModuleSource source;
-      source.name = path;
-      source.error = error ? "cannot search the folder: " + error.message()
-                           : "no file in the folder ends in .mlir or .mlirbc";
+    for (ModuleSource &source : unreadable)
       sources.push_back(std::move(source));
-    }
   }
   return sources;
 }

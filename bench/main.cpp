@@ -50,6 +50,18 @@ static void printHelp(llvm::raw_ostream &stream) {
          << "  --version  Display the version\n";
 }
 
+/// The exit status of a command that ended with `status`: a report that could not
+/// be written is a failure. Unless it is looked at, LLVM aborts over it.
+static int finish(int status) {
+  llvm::raw_fd_ostream &out = llvm::outs();
+  out.flush();
+  if (!out.has_error())
+    return status;
+  printError("cannot write to standard output: " + out.error().message());
+  out.clear_error();
+  return status == exitSuccess ? int(exitFailure) : status;
+}
+
 int main(int argc, char **argv) {
   llvm::InitLLVM init(argc, argv);
   llvm::StringRef name = argc > 1 ? argv[1] : "";
@@ -59,15 +71,15 @@ int main(int argc, char **argv) {
   }
   if (name == "--help" || name == "-help" || name == "-h" || name == "help") {
     printHelp(llvm::outs());
-    return exitSuccess;
+    return finish(exitSuccess);
   }
   if (name == "--version" || name == "-version") {
     printVersion(llvm::outs());
-    return exitSuccess;
+    return finish(exitSuccess);
   }
   const Command *command = llvm::find_if(
       commands, [&](const Command &entry) { return entry.name == name; });
   if (command == std::end(commands))
     return usageError("'" + name + "' is not a command", "");
-  return command->run(argc, argv);
+  return finish(command->run(argc, argv));
 }

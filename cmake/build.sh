@@ -9,6 +9,8 @@ configure_and_build() {
   # Tests share a precompiled header, which ccache compares by content only when
   # it is told to.
   export CCACHE_SLOPPINESS=pch_defines,time_macros
+  # Checkouts in different folders share what is cached.
+  export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
   if [ ! -f "build/$preset/build.ninja" ]; then
     local launcher=()
     if command -v ccache >/dev/null; then

@@ -17,7 +17,7 @@
 #include "llvm/ADT/StringMap.h"
 
 #include <algorithm>
-#include <chrono>
+#include <ctime>
 
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -26,7 +26,7 @@
 using namespace ctxpool;
 using namespace ctxpool::detail;
 
-static constexpr size_t repetitions = 5;
+static constexpr size_t repetitions = 9;
 static constexpr auto singleThreaded = mlir::MLIRContext::Threading::DISABLED;
 
 /// Bytes that are allocated from the heap; 0 where the allocator does not tell.
@@ -95,7 +95,7 @@ public:
 
   void operator()(mlir::MLIRContext &, llvm::StringRef dialect,
                   LoadPhase phase) {
-    double microseconds = microsecondsSince(begin);
+    double microseconds = getMicroseconds() - begin;
     size_t bytes = heapBytes();
     bytes -= std::min(bytes, heapAtBegin);
     Samples &ofDialect = samples[dialect];
@@ -112,19 +112,20 @@ public:
   /// What passed since the last call is nobody's.
   void resume() {
     heapAtBegin = heapBytes();
-    begin = std::chrono::steady_clock::now();
+    begin = getMicroseconds();
   }
 
-  static double microsecondsSince(std::chrono::steady_clock::time_point begin) {
-    return std::chrono::duration<double, std::micro>(
-               std::chrono::steady_clock::now() - begin)
-        .count();
+  /// Processor time of this thread: others may keep it waiting.
+  static double getMicroseconds() {
+    timespec time = {};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return double(time.tv_sec) * 1e6 + double(time.tv_nsec) * 1e-3;
   }
 
 private:
   llvm::StringMap<Samples> &samples;
   size_t heapAtBegin;
-  std::chrono::steady_clock::time_point begin;
+  double begin;
 };
 
 } // namespace
@@ -206,10 +207,10 @@ std::vector<DialectCost> ContextTemplate::measureDialectCosts() const {
       }
     for (const std::string &name : impl->preloaded) {
       mlir::MLIRContext alone(impl->registry, singleThreaded);
-      auto begin = std::chrono::steady_clock::now();
+      double begin = CostMeter::getMicroseconds();
       bool isRegistered = alone.getOrLoadDialect(name);
       if (isRegistered)
-        samples[name].total.push_back(CostMeter::microsecondsSince(begin));
+        samples[name].total.push_back(CostMeter::getMicroseconds() - begin);
       if (repetition != 0)
         continue;
       for (mlir::Dialect *loaded : alone.getLoadedDialects())

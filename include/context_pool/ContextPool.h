@@ -150,8 +150,7 @@ public:
   /// some 80 KiB for a pipeline of fifteen passes. A pipeline that is used once
   /// is better parsed by `mlir::parsePassPipeline`.
   ///
-  /// Ownership: the context's; valid until the lease ends. Run it, and leave
-  /// its
+  /// Ownership: the context's; valid until the lease ends. Run it, and leave its
   ///            passes and settings as they are: later leases get the same one.
   /// Errors:    InvalidArgument - not a pipeline, or a pass is not registered;
   ///                              the message has the text and MLIR's reason.

@@ -76,7 +76,7 @@ struct ContextTemplateOptions {
 };
 
 /// What one dialect costs a context. Times are medians of interleaved
-/// repetitions, in microseconds.
+/// repetitions, in microseconds of processor time.
 struct DialectCost {
   std::string name;
 
