@@ -246,6 +246,28 @@ TEST(CompileCommandTest, ProgressIsShownOnATerminalUnlessItIsSwitchedOff) {
 // Files
 //===----------------------------------------------------------------------===//
 
+TEST(CompileCommandTest, AnEmptyPipelineCommentFailsItsFileUnlessOverridden) {
+  TemporaryFolder folder;
+  std::string path =
+      folder.write("a.mlir", "// PIPELINE:\nfunc.func @f() { return }\n");
+
+  ToolRun run = runTool({"compile", path, "--requests=3"});
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.err, HasSubstr("a.mlir:1: error: the PIPELINE comment is "
+                                 "empty"));
+  EXPECT_EQ(runTool({"compile", path, "--requests=3",
+                     "--pass-pipeline=builtin.module(cse)"})
+                .status,
+            0);
+}
+
+TEST(CompileCommandTest, ThePoolPreloadsForThePipelineUnlessToldOtherwise) {
+  json::Object report = parseReport(
+      runTool({"compile", "-", "--requests=3", "--json=-"}, goodModule));
+
+  EXPECT_EQ(report.getString("preload"), "pipeline");
+}
+
 TEST(CompileCommandTest, FailingFilesAreNamedWithLineAndCauseAndTheOthersRun) {
   TemporaryFolder folder;
   std::string bad = folder.write("bad.mlir", unparsableModule);
@@ -267,7 +289,7 @@ TEST(CompileCommandTest, FailingFilesAreNamedWithLineAndCauseAndTheOthersRun) {
               HasSubstr(missing + ": cannot read the file: No such file"));
   // Once a file, however many requests and modes it fails in.
   for (const std::string &path : {bad, failing, pipeline, missing})
-    EXPECT_EQ(llvm::StringRef(run.err).count("error: " + path + ": "), 1u)
+    EXPECT_EQ(llvm::StringRef(run.err).count("error: " + path + ":"), 1u)
         << run.err;
   json::Object report = parseReport(run);
   for (const char *name : {"fresh", "fresh-lazy", "pool"}) {

@@ -19,6 +19,9 @@
 #include <string>
 #include <vector>
 
+#include <filesystem>
+#include <unistd.h>
+
 using namespace ctxpool::bench;
 using namespace ctxpool::test;
 using testing::ElementsAre;
@@ -94,6 +97,31 @@ TEST(ModuleSourceTest, WhatCannotBeReadIsKeptWithItsError) {
   EXPECT_THAT(sources[0].error, HasSubstr("No such file"));
   EXPECT_FALSE(sources[0].bytes);
   EXPECT_THAT(sources[1].error, HasSubstr("ends in .mlir or .mlirbc"));
+}
+
+TEST(ModuleSourceTest, AFolderThatCannotBeSearchedIsKeptWithItsError) {
+  if (geteuid() == 0)
+    GTEST_SKIP() << "root may search every folder";
+  TemporaryFolder folder;
+  std::string a = folder.write("m/a.mlir", "");
+  folder.write("m/sub/b.mlir", "");
+  std::filesystem::permissions(folder.getPath("m/sub"),
+                               std::filesystem::perms::none);
+  std::vector<ModuleSource> sources = readModules({folder.getPath("m")});
+  std::filesystem::permissions(folder.getPath("m/sub"),
+                               std::filesystem::perms::owner_all);
+
+  EXPECT_THAT(getNames(sources), ElementsAre(a, folder.getPath("m/sub")));
+  EXPECT_THAT(sources.back().error, HasSubstr("cannot search the folder"));
+}
+
+TEST(ModuleSourceTest, EmptyBytecodeIsAnErrorAndEmptyTextIsNot) {
+  TemporaryFolder folder;
+  std::vector<ModuleSource> sources =
+      readModules({folder.write("a.mlirbc", ""), folder.write("b.mlir", "")});
+
+  EXPECT_THAT(sources[0].error, HasSubstr("the file is empty"));
+  EXPECT_THAT(sources[1].error, IsEmpty());
 }
 
 TEST(ModuleSourceTest, LinksToFoldersAreNotFollowed) {

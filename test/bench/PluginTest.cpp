@@ -141,6 +141,7 @@ TEST(ResultsMatchTest, CompilerThatCrashesIsReportedWithTheMode) {
   EXPECT_EQ(run.status, 1);
   EXPECT_THAT(run.err, HasSubstr("mode 'fresh'"));
   EXPECT_THAT(run.err, HasSubstr("died of signal 9"));
+  EXPECT_THAT(run.err, HasSubstr("while it served "));
 }
 
 } // namespace
