@@ -31,7 +31,8 @@ endif()
 
 if(NOT TARGET ContextPool::mlir)
   # An imported target: its include directories count as system headers.
-  add_library(ContextPool::mlir INTERFACE IMPORTED)
+  # Global, for projects that include this one.
+  add_library(ContextPool::mlir INTERFACE IMPORTED GLOBAL)
   separate_arguments(context_pool_llvm_definitions NATIVE_COMMAND "${LLVM_DEFINITIONS}")
   set_target_properties(ContextPool::mlir PROPERTIES
     INTERFACE_INCLUDE_DIRECTORIES "${MLIR_INCLUDE_DIRS};${LLVM_INCLUDE_DIRS}"

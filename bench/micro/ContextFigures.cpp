@@ -416,9 +416,14 @@ static Samples countThreadChanges() {
     absl::StatusOr<const ModuleSource *> module = smallestModule();
     if (!module.ok())
       return module.status();
-    // The thread pool starts its threads as they are needed.
+    // The thread pool starts its threads as tasks need them: here, all at once.
+    std::atomic<unsigned> running{0};
     for (unsigned thread = 0; thread < threads.getMaxConcurrency(); ++thread)
-      threads.async([] {});
+      threads.async([&] {
+        ++running;
+        while (running != threads.getMaxConcurrency())
+          std::this_thread::yield();
+      });
     threads.wait();
     size_t before = countThreads(), most = before, fewest = before;
     for (int round = 0; round < 1000; ++round) {
