@@ -26,6 +26,13 @@ void bench::printWarning(const llvm::Twine &message) {
   llvm::errs() << "ctxpool-bench: warning: " << message << "\n";
 }
 
+std::string bench::nameFile(llvm::StringRef file, llvm::StringRef message) {
+  message = message.trim();
+  if (message.starts_with((file + ":").str()))
+    return message.str();
+  return (file + ": " + message).str();
+}
+
 int bench::usageError(const llvm::Twine &message, llvm::StringRef command) {
   // MLIR's complaints about a pipeline show the text in further lines.
   std::string text = message.str();

@@ -14,6 +14,8 @@
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/raw_ostream.h"
 
+#include <string>
+
 namespace ctxpool::bench {
 
 enum ExitStatus : int {
@@ -24,6 +26,10 @@ enum ExitStatus : int {
 
 /// Prints `ctxpool-bench: error: <message>` to stderr.
 void printError(const llvm::Twine &message);
+
+/// `message` with `file` in front, unless it names the file itself,
+/// as diagnostics do.
+std::string nameFile(llvm::StringRef file, llvm::StringRef message);
 
 /// Prints `ctxpool-bench: warning: <message>` to stderr.
 void printWarning(const llvm::Twine &message);

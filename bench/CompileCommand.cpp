@@ -281,10 +281,7 @@ static void printProblems(llvm::ArrayRef<Entry> entries,
     std::string where = modes.size() == modeCount
                             ? "in every mode"
                             : "in mode " + llvm::join(modes, ", ");
-    // Diagnostics begin with the file themselves.
-    const std::string &file = sources[entries[i].module].name;
-    llvm::StringRef message = llvm::StringRef(entries[i].message).trim();
-    printError((message.starts_with(file + ":") ? "" : file + ": ") + message +
+    printError(nameFile(sources[entries[i].module].name, entries[i].message) +
                llvm::formatv("\n  {0} request{1} {2} {3}", count,
                              count == 1 ? "" : "s", verb, where)
                    .str());

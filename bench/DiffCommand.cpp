@@ -51,7 +51,8 @@ static int compare(const mlir::DialectRegistry &registry) {
     absl::StatusOr<LoadedModule> loaded =
         loadModule(read.front(), registry, flags.allowsUnregisteredDialects());
     if (!loaded.ok()) {
-      printError(file + ": " + std::string(loaded.status().message()));
+      printError(
+          nameFile(read.front().name, std::string(loaded.status().message())));
       return exitUsage;
     }
     modules.push_back(*std::move(loaded));
@@ -82,13 +83,6 @@ int bench::runDiff(int argc, char **argv) {
   mlir::DialectRegistry registry;
   if (!registerEverything(registry, {}, {}))
     return exitUsage;
-  // The parser recurses, so it runs on a thread with a large stack.
-  absl::StatusOr<std::unique_ptr<ThreadTeam>> team = ThreadTeam::create(1);
-  if (!team.ok()) {
-    printError(team.status().ToString());
-    return exitUsage;
-  }
-  int status = exitUsage;
-  (*team)->runOnOne([&] { status = compare(registry); });
-  return status;
+  // The parser recurses.
+  return runOnLargeStack([&] { return compare(registry); }, exitUsage);
 }

@@ -124,41 +124,40 @@ int bench::runFingerprint(int argc, char **argv) {
   mlir::DialectRegistry registry;
   if (!registerEverything(registry, {}, {}))
     return exitUsage;
-  // The parser recurses, so it runs on a thread with a large stack.
-  absl::StatusOr<std::unique_ptr<ThreadTeam>> team = ThreadTeam::create(1);
-  if (!team.ok()) {
-    printError(team.status().ToString());
-    return exitFailure;
-  }
-
   bool allWell = true;
   llvm::json::Array entries;
-  (*team)->runOnOne([&] {
-    for (const ModuleSource &source : readModules(files)) {
-      absl::StatusOr<std::vector<NamedDigest>> digests =
-          digest(source, registry);
-      if (!digests.ok()) {
-        allWell = false;
-        printError(source.name + ": " +
-                   std::string(digests.status().message()));
-        entries.push_back(llvm::json::Object{
-            {"file", llvm::json::fixUTF8(source.name)},
-            {"error",
-             llvm::json::fixUTF8(std::string(digests.status().message()))}});
-        continue;
-      }
-      if (jsonPath != "-")
-        for (const NamedDigest &named : *digests)
-          llvm::outs() << named.digest << "  " << source.name
-                       << (named.name.empty() ? "" : ":") << named.name << "\n";
-      entries.push_back(makeEntry(source, *digests));
-    }
-  });
+  // The parser recurses.
+  int status = runOnLargeStack(
+      [&] {
+        for (const ModuleSource &source : readModules(files)) {
+          absl::StatusOr<std::vector<NamedDigest>> digests =
+              digest(source, registry);
+          if (!digests.ok()) {
+            allWell = false;
+            printError(
+                nameFile(source.name, std::string(digests.status().message())));
+            entries.push_back(llvm::json::Object{
+                {"file", llvm::json::fixUTF8(source.name)},
+                {"error", llvm::json::fixUTF8(
+                              std::string(digests.status().message()))}});
+            continue;
+          }
+          if (jsonPath != "-")
+            for (const NamedDigest &named : *digests)
+              llvm::outs() << named.digest << "  " << source.name
+                           << (named.name.empty() ? "" : ":") << named.name
+                           << "\n";
+          entries.push_back(makeEntry(source, *digests));
+        }
+        return allWell ? exitSuccess : exitFailure;
+      },
+      exitFailure);
   if (!jsonPath.empty()) {
     llvm::json::Object report =
         makeReport("fingerprint", llvm::ArrayRef(argv, argc));
     report["files"] = std::move(entries);
-    allWell &= writeReport(std::move(report), jsonPath);
+    if (!writeReport(std::move(report), jsonPath))
+      return exitFailure;
   }
-  return allWell ? exitSuccess : exitFailure;
+  return status;
 }

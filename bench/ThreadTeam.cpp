@@ -8,6 +8,8 @@
 
 #include "bench/ThreadTeam.h"
 
+#include "bench/CommandLine.h"
+
 #include "bench/ProcessInfo.h"
 
 #include "absl/status/status.h"
@@ -80,4 +82,15 @@ void ThreadTeam::runOnOne(const std::function<void()> &newWork) {
     if (number == 0)
       newWork();
   });
+}
+
+int bench::runOnLargeStack(const std::function<int()> &work, int otherwise) {
+  absl::StatusOr<std::unique_ptr<ThreadTeam>> team = ThreadTeam::create(1);
+  if (!team.ok()) {
+    printError(team.status().ToString());
+    return otherwise;
+  }
+  int result = otherwise;
+  (*team)->runOnOne([&] { result = work(); });
+  return result;
 }

@@ -62,6 +62,10 @@ private:
   std::vector<Thread> threads;
 };
 
+/// Runs `work` on a thread with a large stack and returns what it returns, or
+/// `otherwise`, after a message, where no thread can be had.
+int runOnLargeStack(const std::function<int()> &work, int otherwise);
+
 } // namespace ctxpool::bench
 
 #endif // CONTEXT_POOL_BENCH_THREADTEAM_H

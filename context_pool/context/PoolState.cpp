@@ -80,6 +80,15 @@ void PoolState::close() {
 // Making and destroying contexts
 //===----------------------------------------------------------------------===//
 
+absl::StatusOr<std::unique_ptr<PooledContext>>
+PoolState::makeContext(MutexLock &lock) {
+  lock.unlock();
+  absl::StatusOr<std::unique_ptr<PooledContext>> made =
+      PooledContext::create(shared_from_this());
+  lock.lock();
+  return made;
+}
+
 void PoolState::countCloneLocked(uint64_t &where) {
   ++stats.live;
   ++stats.clones;
@@ -127,10 +136,7 @@ void PoolState::refill() {
     // Making comes first: somebody may be about to need one.
     if (wantsCloneLocked()) {
       ++places;
-      lock.unlock();
-      absl::StatusOr<std::unique_ptr<PooledContext>> made =
-          PooledContext::create(shared_from_this());
-      lock.lock();
+      absl::StatusOr<std::unique_ptr<PooledContext>> made = makeContext(lock);
       if (made.ok()) {
         countCloneLocked(stats.backgroundClones);
         PooledContext *pooled = made->release();
@@ -304,10 +310,7 @@ absl::StatusOr<PooledContext *> PoolState::acquire(absl::Duration timeout,
     ++stats.sharedHits;
     return waiter.context;
   }
-  lock.unlock();
-  absl::StatusOr<std::unique_ptr<PooledContext>> made =
-      PooledContext::create(shared_from_this());
-  lock.lock();
+  absl::StatusOr<std::unique_ptr<PooledContext>> made = makeContext(lock);
   if (!made.ok()) {
     givePlaceUpLocked();
     return made.status();
@@ -392,10 +395,7 @@ absl::Status PoolState::prewarm(size_t contexts) {
       return absl::ResourceExhaustedError(absl::StrCat(
           describe(), ": maxLive = ", options.maxLive, " contexts exist, ",
           countIdleLocked(), " of them idle"));
-    lock.unlock();
-    absl::StatusOr<std::unique_ptr<PooledContext>> made =
-        PooledContext::create(shared_from_this());
-    lock.lock();
+    absl::StatusOr<std::unique_ptr<PooledContext>> made = makeContext(lock);
     if (!made.ok()) {
       givePlaceUpLocked();
       return made.status();

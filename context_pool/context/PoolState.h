@@ -106,6 +106,10 @@ private:
   /// Destroys contexts that are no longer live, and gives up their places.
   void destroy(llvm::ArrayRef<PooledContext *> contexts);
 
+  /// Makes a context, and lets go of the lock meanwhile. Its place has to be taken
+  /// before.
+  absl::StatusOr<std::unique_ptr<PooledContext>> makeContext(MutexLock &lock)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) ABSL_NO_THREAD_SAFETY_ANALYSIS;
   /// Counts a context that was just made, in `where` as well.
   void countCloneLocked(uint64_t &where) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   bool takePlaceLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
