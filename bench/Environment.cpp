@@ -128,7 +128,7 @@ bool bench::canWriteReport(llvm::StringRef path) {
     printError("cannot write '" + path + "': " + error.message());
   else if (!existed)
     // No report is better than an empty one, should the run end early.
-    llvm::sys::fs::remove(path);
+    (void)llvm::sys::fs::remove(path);
   return !error;
 }
 

@@ -65,7 +65,7 @@ static std::string makePath(mlir::Operation *function, mlir::Operation *root) {
   for (mlir::Operation *op = function; op != root; op = op->getParentOp())
     if (auto name = op->getAttrOfType<mlir::StringAttr>(
             mlir::SymbolTable::getSymbolAttrName()))
-      path = "@" + name.str() + (path.empty() ? "" : "::" + path);
+      path.insert(0, "@" + name.str() + (path.empty() ? "" : "::"));
   return path;
 }
 

@@ -14,7 +14,6 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
@@ -72,7 +71,7 @@ bench::measurePeakResident(const std::function<bool()> &body) {
   pid_t child = fork();
   if (child < 0)
     return absl::ResourceExhaustedError(
-        absl::StrCat("cannot fork: ", std::strerror(errno)));
+        absl::StrCat("cannot fork: ", std::generic_category().message(errno)));
   if (child == 0)
     _exit(body() ? 0 : 1);
 
@@ -80,12 +79,11 @@ bench::measurePeakResident(const std::function<bool()> &body) {
   rusage usage = {};
   while (wait4(child, &state, 0, &usage) < 0)
     if (errno != EINTR)
-      return absl::InternalError(
-          absl::StrCat("cannot wait for a child: ", std::strerror(errno)));
+      return absl::InternalError(absl::StrCat(
+          "cannot wait for a child: ", std::generic_category().message(errno)));
   if (WIFSIGNALED(state))
-    return absl::InternalError(absl::StrCat("died of signal ", WTERMSIG(state),
-                                            " (", strsignal(WTERMSIG(state)),
-                                            ")"));
+    return absl::InternalError(
+        absl::StrCat("died of signal ", WTERMSIG(state)));
   if (!WIFEXITED(state) || WEXITSTATUS(state) != 0)
     return absl::InternalError("could not be set up");
   // Linux counts in KiB.
