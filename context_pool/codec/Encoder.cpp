@@ -17,8 +17,11 @@
 #include "mlir/IR/BuiltinDialect.h"
 #include "mlir/IR/DialectResourceBlobManager.h"
 #include "mlir/IR/Location.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/Support/raw_ostream.h"
+
+#include <algorithm>
 
 using namespace mlir;
 
@@ -26,6 +29,28 @@ namespace ctxpool::codec {
 namespace {
 
 std::string toStdString(StringRef string) { return string.str(); }
+
+/// Whether the record refers to every immediate sub-element of the value, as
+/// often as it occurs there.
+template <typename AttributeOrType>
+bool holdsParts(const Record &record, AttributeOrType value) {
+  SmallVector<const void *, 16> parts;
+  auto add = [&](auto part) {
+    if (part)
+      parts.push_back(part.getAsOpaquePointer());
+  };
+  value.walkImmediateSubElements([&](Attribute part) { add(part); },
+                                 [&](Type part) { add(part); });
+  if (parts.empty())
+    return true;
+  SmallVector<const void *, 16> held;
+  for (const Reference &reference : record.references)
+    if (reference.kind != Reference::Kind::Bytes && reference.pointer)
+      held.push_back(reference.pointer);
+  llvm::sort(parts);
+  llvm::sort(held);
+  return std::includes(held.begin(), held.end(), parts.begin(), parts.end());
+}
 
 template <typename AttributeOrType>
 absl::Status encodeOfDialect(AttributeOrType value, Record &record) {
@@ -43,7 +68,9 @@ absl::Status encodeOfDialect(AttributeOrType value, Record &record) {
       written = interface->writeAttribute(value, writer);
     else
       written = interface->writeType(value, writer);
-    if (succeeded(written))
+    // An interface may leave out a part that the printer shows, or that neither
+    // knows of; then the printer's form holds every sub-element beside the text.
+    if (succeeded(written) && (!sink.status.ok() || holdsParts(record, value)))
       return sink.status;
     record.clear();
   }
@@ -89,40 +116,43 @@ private:
 };
 
 /// Whether the text of the value stays small: MLIR's printer recurses, and
-/// prints a part as often as it occurs.
-bool isSmallToPrint(Reference root) {
-  constexpr unsigned maxDepth = 64, maxParts = 4096;
-  SmallVector<std::pair<Reference, unsigned>> stack{{root, 0}};
-  unsigned parts = 0;
-  while (!stack.empty()) {
-    auto [reference, depth] = stack.pop_back_val();
-    if (!reference.pointer)
-      continue;
-    if (++parts > maxParts || depth > maxDepth)
+/// prints a part as often as it occurs. Only where a part occurs in itself does
+/// it stop.
+class PrintedSize {
+public:
+  bool isSmall(Reference reference) {
+    if (!reference.pointer || llvm::is_contained(around, reference.pointer))
+      return true;
+    if (++parts > maxParts || around.size() == maxDepth)
       return false;
-    auto visit = [&stack, depth = depth](auto part) {
-      stack.push_back({Reference::to(part), depth + 1});
+    around.push_back(reference.pointer);
+    bool small = true;
+    auto visit = [&](auto part) {
+      small = small && isSmall(Reference::to(part));
     };
-    // A mutable type prints what it reaches once.
-    if (reference.kind == Reference::Kind::Type) {
-      if (!reference.getType().hasTrait<TypeTrait::IsMutable>())
-        reference.getType().walkImmediateSubElements(
-            [&](Attribute part) { visit(part); },
-            [&](Type part) { visit(part); });
-    } else if (!isa<DenseElementsAttr>(reference.getAttribute())) {
+    if (reference.kind == Reference::Kind::Type)
+      reference.getType().walkImmediateSubElements(
+          [&](Attribute part) { visit(part); },
+          [&](Type part) { visit(part); });
+    else if (!isa<DenseElementsAttr>(reference.getAttribute()))
       reference.getAttribute().walkImmediateSubElements(
           [&](Attribute part) { visit(part); },
           [&](Type part) { visit(part); });
-    }
+    around.pop_back();
+    return small;
   }
-  return true;
-}
+
+private:
+  static constexpr unsigned maxDepth = 64, maxParts = 4096;
+  unsigned parts = 0;
+  SmallVector<const void *, maxDepth> around;
+};
 
 template <typename AttributeOrType>
 std::string describeImpl(AttributeOrType value, size_t limit) {
   if (!value)
     return "none";
-  if (!isSmallToPrint(Reference::to(value))) {
+  if (!PrintedSize().isSmall(Reference::to(value))) {
     StringRef kind;
     if constexpr (std::is_same_v<AttributeOrType, Attribute>)
       kind = value.getAbstractAttribute().getName();
@@ -168,6 +198,18 @@ absl::Status encode(Type type, Record &record) {
       detail::encodeBuiltin(type, record))
     return absl::OkStatus();
   return encodeOfDialect(type, record);
+}
+
+absl::Status encodeStructure(Type type, Record &record) {
+  record.clear();
+  if (detail::encodeLLVM(type, record))
+    return absl::OkStatus();
+  return encode(type, record);
+}
+
+bool isMutable(Type type) {
+  return type.hasTrait<TypeTrait::IsMutable>() &&
+         !detail::isLiteralStruct(type);
 }
 
 absl::Status encodeResource(const AsmDialectResourceHandle &handle,

@@ -70,6 +70,11 @@ enum class Tag : uint8_t {
   DialectType,
   PrintedAttribute,
   PrintedType,
+  // Of the LLVM dialect, only by `encodeStructure`.
+  LLVMStruct = 160,
+  LLVMArray,
+  LLVMFunction,
+  LLVMTargetExt,
 };
 
 /// Replaces the contents of `record` by the encoding of one attribute or type,
@@ -81,15 +86,13 @@ enum class Tag : uint8_t {
 /// - A resource counts by alignment and contents, or as one without data, and
 ///   never by its key. Its handle is in the record for a decoder.
 /// - The identity of a `DistinctAttr` is left to the caller: its record has
-/// what
-///   it wraps.
+///   what it wraps.
 /// - A range location that is one point is that point, and an `OpaqueLoc` is
-/// its
-///   fallback, as in MLIR's own formats.
+///   its fallback, as in MLIR's own formats.
 /// - Attributes and types of other dialects are written by the dialect's
-/// bytecode
-///   interface, or else by its printer, with the attributes, types and
-///   resources that it prints as references in place of text.
+///   bytecode interface if what it writes has all of their sub-elements, or
+///   else by its printer, with the attributes, types and resources that it
+///   prints, and all sub-elements, as references in place of text.
 ///
 /// Contexts:      reads that of the attribute and interns nothing in it.
 /// Thread safety: several threads may encode attributes of a context that
@@ -99,6 +102,14 @@ enum class Tag : uint8_t {
 ///                message names the attribute. The record is unusable.
 absl::Status encode(mlir::Attribute attribute, Record &record);
 absl::Status encode(mlir::Type type, Record &record);
+
+/// As `encode`, for a record that is compared and not decoded: in time that is
+/// linear in the number of immediate parts even where the dialect's printer
+/// prints parts of parts, as that of LLVM types does.
+absl::Status encodeStructure(mlir::Type type, Record &record);
+
+/// Whether the type may get its body after its creation, and refer to itself.
+bool isMutable(mlir::Type type);
 
 /// Writes the contents of the resource into the record.
 absl::Status encodeResource(const mlir::AsmDialectResourceHandle &handle,

@@ -19,6 +19,13 @@ bool encodeBuiltin(mlir::Attribute attribute, Record &record,
                    absl::Status &status);
 bool encodeBuiltin(mlir::Type type, Record &record);
 
+/// Encodes the types of the LLVM dialect that are made of others. False as
+/// above.
+bool encodeLLVM(mlir::Type type, Record &record);
+
+/// Whether it is a struct type without a name, which never changes.
+bool isLiteralStruct(mlir::Type type);
+
 /// Encodes through the dialect's printer.
 absl::Status encodePrinted(mlir::Attribute attribute, Record &record);
 absl::Status encodePrinted(mlir::Type type, Record &record);

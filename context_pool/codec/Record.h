@@ -54,8 +54,7 @@ struct Reference {
     Attribute = 1,
     Type = 2,
     /// Data too large to copy, such as that of a dense constant. It belongs to
-    /// the
-    /// attribute, to a resource blob, or to the record.
+    /// the attribute, to a resource blob, or to the record.
     Bytes = 3,
   };
 

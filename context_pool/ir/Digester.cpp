@@ -11,6 +11,8 @@
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "mlir/IR/SymbolTable.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/Sequence.h"
 #include "llvm/Support/BLAKE3.h"
 
 #include <algorithm>
@@ -31,9 +33,12 @@ void append(Bytes &bytes, const Digest &digest) {
 /// What the contents of a digest begin with.
 enum class Form : uint8_t { Plain = 1, Distinct = 2, Mutable = 3, Small = 4 };
 
+/// In place of the kind of a reference to something that refers back.
+constexpr uint8_t insideComponent = 0xFF;
+
 bool isMutable(codec::Reference reference) {
   if (reference.kind == codec::Reference::Kind::Type)
-    return reference.getType().hasTrait<TypeTrait::IsMutable>();
+    return codec::isMutable(reference.getType());
   return reference.getAttribute().hasTrait<AttributeTrait::IsMutable>();
 }
 
@@ -232,7 +237,7 @@ bool Digester::encode(codec::Reference reference, codec::Record &record,
   absl::Status encoded;
   isDistinct = false;
   if (reference.kind == codec::Reference::Kind::Type) {
-    encoded = codec::encode(reference.getType(), record);
+    encoded = codec::encodeStructure(reference.getType(), record);
   } else {
     Attribute attribute = reference.getAttribute();
     if (isa<DistinctAttr>(attribute)) {
@@ -260,12 +265,7 @@ bool Digester::encode(codec::Reference reference, codec::Record &record,
 /// Either digests at once, or leaves it to a new frame; neither if it cannot.
 Digester::Known Digester::push(codec::Reference reference) {
   if (isMutable(reference)) {
-    Known known;
-    known.flags = Volatile;
-    known.slot = digestMutable(reference, known.flags);
-    if (known.slot != noSlot)
-      store(reference.pointer, known.slot, known.flags);
-    return known;
+    return digestMutable(reference);
   }
   if (depth == frames.size())
     frames.push_back(std::make_unique<Frame>());
@@ -291,24 +291,32 @@ Digester::Known Digester::push(codec::Reference reference) {
   return {};
 }
 
-Digester::Known Digester::finish(Frame &frame) {
-  const codec::Record &record = *frame.record;
+/// The contents of an attribute or type of which all parts have digests, or are
+/// of the same component and stand there as such.
+Digest Digester::digestRecord(codec::Reference owner,
+                              const codec::Record &record, bool isDistinct,
+                              ArrayRef<uint32_t> partSlots) {
   scratch.clear();
-  if (frame.isDistinct) {
+  if (isDistinct) {
     scratch.push_back(static_cast<uint8_t>(Form::Distinct));
-    codec::appendVarInt(scratch, getDistinctNumber(frame.reference.pointer));
+    codec::appendVarInt(scratch, getDistinctNumber(owner.pointer));
   } else {
     scratch.push_back(static_cast<uint8_t>(Form::Plain));
   }
   codec::appendVarInt(scratch, record.bytes.size());
   scratch.append(record.bytes.begin(), record.bytes.end());
   codec::appendVarInt(scratch, record.references.size());
-  for (auto [reference, slot] : llvm::zip(record.references, frame.slots)) {
+  for (auto [reference, slot] : llvm::zip(record.references, partSlots)) {
     if (reference.kind == codec::Reference::Kind::Bytes) {
+      ArrayRef<char> data = reference.getBytes();
       scratch.push_back(static_cast<uint8_t>(reference.kind));
-      append(scratch, digestData(reference.getBytes(), record.readsResource));
+      append(scratch,
+             Digest::of(ArrayRef<uint8_t>(
+                 reinterpret_cast<const uint8_t *>(data.data()), data.size())));
     } else if (!reference.pointer) {
       scratch.push_back(0);
+    } else if (slot == noSlot) {
+      scratch.push_back(insideComponent);
     } else {
       scratch.push_back(static_cast<uint8_t>(reference.kind));
       if (slot != smallSlot) {
@@ -320,7 +328,18 @@ Digester::Known Digester::finish(Frame &frame) {
       append(scratch, small);
     }
   }
-  Known known{internDigest(Digest::of(scratch)), frame.flags};
+  return Digest::of(scratch);
+}
+
+Digester::Known Digester::finish(Frame &frame) {
+  const codec::Record &record = *frame.record;
+  // It may have been digested meanwhile, as a part of something that it has.
+  if (frame.flags & Volatile)
+    if (Known known = lookup(frame.reference.pointer); known.slot != noSlot)
+      return known;
+  Known known{internDigest(digestRecord(frame.reference, record,
+                                        frame.isDistinct, frame.slots)),
+              frame.flags};
   store(frame.reference.pointer, known.slot, known.flags);
   if (frame.record != &frame.ownRecord)
     return known;
@@ -340,65 +359,161 @@ Digester::Known Digester::finish(Frame &frame) {
   return known;
 }
 
-uint32_t Digester::digestMutable(codec::Reference reference, uint8_t &flags) {
-  struct Node {
-    codec::Record record;
-    size_t next = 0;
-  };
-  std::vector<std::unique_ptr<Node>> stack;
+/// Tarjan's algorithm over what a mutable type or attribute reaches and is not
+/// known yet: each node is encoded once, and the components, sets of nodes of
+/// which each reaches every other, come to be complete one after the other, the
+/// inner ones first. Without recursion.
+Digester::Known Digester::digestMutable(codec::Reference reference) {
+  std::vector<std::unique_ptr<Node>> nodes;
   llvm::DenseMap<const void *, unsigned> places;
-  SmallVector<uint8_t, 512> bytes{static_cast<uint8_t>(Form::Mutable)};
+  // The path from the first node, and the nodes whose component is open.
+  SmallVector<unsigned, 16> path, open;
 
   auto enter = [&](codec::Reference part) {
-    places.try_emplace(part.pointer, places.size());
     auto node = std::make_unique<Node>();
-    bool isDistinct = false;
-    if (!encode(part, node->record, flags, isDistinct))
+    node->reference = part;
+    node->low = nodes.size();
+    node->flags = isMutable(part) ? Volatile : 0;
+    if (!encode(part, node->record, node->flags, node->isDistinct))
       return false;
-    bytes.push_back(isDistinct ? 'X' : 'N');
-    if (isDistinct)
-      codec::appendVarInt(bytes, getDistinctNumber(part.pointer));
-    codec::appendVarInt(bytes, node->record.bytes.size());
-    bytes.append(node->record.bytes.begin(), node->record.bytes.end());
-    codec::appendVarInt(bytes, node->record.references.size());
-    stack.push_back(std::move(node));
+    places.try_emplace(part.pointer, nodes.size());
+    path.push_back(nodes.size());
+    open.push_back(nodes.size());
+    nodes.push_back(std::move(node));
     return true;
   };
 
   if (!enter(reference))
-    return noSlot;
-  while (!stack.empty()) {
-    Node &node = *stack.back();
-    if (node.next == node.record.references.size()) {
-      stack.pop_back();
+    return {};
+  while (!path.empty()) {
+    unsigned place = path.back();
+    Node &node = *nodes[place];
+    ArrayRef<codec::Reference> parts = node.record.references;
+    bool entered = false;
+    while (node.slots.size() != parts.size()) {
+      codec::Reference part = parts[node.slots.size()];
+      Digest small;
+      if (part.kind == codec::Reference::Kind::Bytes || !part.pointer) {
+        node.slots.push_back(noSlot);
+        continue;
+      }
+      if (part.kind == codec::Reference::Kind::Attribute &&
+          Digest::ofSmall(part.getAttribute(), small)) {
+        node.slots.push_back(smallSlot);
+        continue;
+      }
+      if (auto it = places.find(part.pointer);
+          it != places.end() && nodes[it->second]) {
+        // Back into an open component, which is then this one's as well.
+        node.low = std::min(node.low, nodes[it->second]->low);
+        node.flags |= nodes[it->second]->flags;
+        node.slots.push_back(noSlot);
+        continue;
+      }
+      Known known = lookup(part.pointer);
+      if (known.slot == noSlot) {
+        if (!enter(part))
+          return {};
+        entered = true;
+        break;
+      }
+      node.flags |= known.flags;
+      node.slots.push_back(known.slot);
+    }
+    if (entered)
       continue;
-    }
-    codec::Reference part = node.record.references[node.next++];
-    if (part.kind == codec::Reference::Kind::Bytes) {
-      bytes.push_back('D');
-      append(bytes, digestData(part.getBytes(), node.record.readsResource));
-    } else if (!part.pointer) {
-      bytes.push_back('0');
-    } else if (auto it = places.find(part.pointer); it != places.end()) {
-      bytes.push_back('B');
-      codec::appendVarInt(bytes, it->second);
-    } else if (!enter(part)) {
-      return noSlot;
-    }
+    path.pop_back();
+    if (node.low != place)
+      continue;
+    // All that was opened after it reaches it.
+    SmallVector<Node *> component;
+    size_t first = open.size();
+    do
+      component.push_back(nodes[open[--first]].get());
+    while (open[first] != place);
+    digestComponent(component);
+    for (size_t i = first; i != open.size(); ++i)
+      nodes[open[i]].reset();
+    open.truncate(first);
   }
-  return internDigest(Digest::of(bytes));
+  return lookup(reference.pointer);
 }
 
-Digest Digester::digestData(ArrayRef<char> data, bool remember) {
-  ArrayRef<uint8_t> bytes(reinterpret_cast<const uint8_t *>(data.data()),
-                          data.size());
-  if (!remember)
-    return Digest::of(bytes);
-  auto [it, isNew] = dataDigests.try_emplace(
-      {static_cast<const void *>(data.data()), data.size()});
-  if (isNew)
-    it->second = Digest::of(bytes);
-  return it->second;
+/// The digest of a node in a cycle is that of the whole component, written from
+/// a node on that is the same wherever the walk came from, and the node's place
+/// in it.
+void Digester::digestComponent(ArrayRef<Node *> component) {
+  uint8_t flags = 0;
+  for (Node *node : component)
+    flags |= node->flags;
+  std::vector<Digest> contents;
+  llvm::DenseMap<const void *, unsigned> members;
+  for (auto [i, node] : llvm::enumerate(component)) {
+    members[node->reference.pointer] = i;
+    contents.push_back(digestRecord(node->reference, node->record,
+                                    node->isDistinct, node->slots));
+  }
+  bool isCycle =
+      component.size() != 1 ||
+      llvm::any_of(component[0]->record.references, [&](codec::Reference part) {
+        return part.pointer == component[0]->reference.pointer;
+      });
+  if (!isCycle) {
+    store(component[0]->reference.pointer, internDigest(contents[0]), flags);
+    return;
+  }
+
+  // From a node on, in the order of a breadth-first walk; the places in it.
+  SmallVector<unsigned> order, placeOf;
+  auto walk = [&](unsigned start) {
+    constexpr unsigned unseen = ~0u;
+    placeOf.assign(component.size(), unseen);
+    order.assign(1, start);
+    placeOf[start] = 0;
+    scratch.clear();
+    scratch.push_back(static_cast<uint8_t>(Form::Mutable));
+    for (unsigned i = 0; i != order.size(); ++i) {
+      const Node &node = *component[order[i]];
+      append(scratch, contents[order[i]]);
+      for (auto [part, slot] : llvm::zip(node.record.references, node.slots)) {
+        if (slot != noSlot || !part.pointer ||
+            part.kind == codec::Reference::Kind::Bytes)
+          continue;
+        unsigned member = members.lookup(part.pointer);
+        if (placeOf[member] == unseen) {
+          placeOf[member] = order.size();
+          order.push_back(member);
+        }
+        codec::appendVarInt(scratch, placeOf[member]);
+      }
+    }
+    return Digest::of(scratch);
+  };
+
+  // The node with the least contents that no other has: the one or other name,
+  // as types that refer to themselves have one.
+  auto sorted = llvm::to_vector(llvm::seq<unsigned>(0, component.size()));
+  llvm::sort(sorted, [&](unsigned lhs, unsigned rhs) {
+    return contents[lhs] < contents[rhs];
+  });
+  for (size_t i = 0; i != sorted.size(); ++i) {
+    const Digest &own = contents[sorted[i]];
+    if ((i != 0 && contents[sorted[i - 1]] == own) ||
+        (i + 1 != sorted.size() && contents[sorted[i + 1]] == own))
+      continue;
+    Digest whole = walk(sorted[i]);
+    for (auto [member, place] : llvm::enumerate(placeOf)) {
+      scratch.assign(1, static_cast<uint8_t>(Form::Mutable));
+      append(scratch, whole);
+      codec::appendVarInt(scratch, place);
+      store(component[member]->reference.pointer,
+            internDigest(Digest::of(scratch)), flags);
+    }
+    return;
+  }
+  // Nothing tells them apart: each is written from itself on.
+  for (unsigned i = 0; i != component.size(); ++i)
+    store(component[i]->reference.pointer, internDigest(walk(i)), flags);
 }
 
 uint32_t Digester::internDigest(const Digest &digest) {

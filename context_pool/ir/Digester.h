@@ -66,6 +66,9 @@ public:
   friend bool operator==(const Digest &lhs, const Digest &rhs) {
     return std::memcmp(lhs.bytes, rhs.bytes, sizeof(lhs.bytes)) == 0;
   }
+  friend bool operator<(const Digest &lhs, const Digest &rhs) {
+    return std::memcmp(lhs.bytes, rhs.bytes, sizeof(lhs.bytes)) < 0;
+  }
 
 private:
   static constexpr uint8_t hashed = 0xFF;
@@ -86,9 +89,9 @@ private:
 /// Those that reach something else are not:
 ///   - a distinct attribute counts by first occurrence in the run;
 ///   - a mutable type or attribute may get its body later, and a resource its
-///     data: read once a run. What a mutable one reaches is written out in
-///     the order of a depth-first walk, each node once, so that cycles end and
-///     the result is the same wherever the walk comes from;
+///     data: read once a run. Those that refer to one another are written out
+///     together, each once, from one on that the walk does not choose, so that
+///     cycles end and the result is the same wherever the walk comes from;
 ///   - a symbol reference, where names do not count, means what it means to the
 ///     operation that holds it.
 class Digester {
@@ -106,8 +109,7 @@ public:
   };
 
   /// The index of a type, or of an attribute that `Digest::ofSmall` does not
-  /// digest; not null. Wrong, and `status` not OK, where
-  /// it cannot be encoded.
+  /// digest; not null. Wrong, and `status` not OK, where it cannot be encoded.
   Result get(codec::Reference reference) {
     if (Entry *entry = memo.find(reference.pointer))
       if (entry->indexRun == run)
@@ -177,17 +179,31 @@ private:
     bool isDistinct;
   };
 
+  /// Something that a mutable type or attribute reaches.
+  struct Node {
+    codec::Reference reference;
+    codec::Record record;
+    /// Of the references so far; noSlot for those within the component.
+    llvm::SmallVector<uint32_t, 8> slots;
+    uint8_t flags = 0;
+    bool isDistinct = false;
+    /// The first node that is known to be in the same component.
+    unsigned low = 0;
+  };
+
   Result getSlow(codec::Reference reference);
   Known lookup(const void *pointer);
   void store(const void *pointer, uint32_t slot, uint8_t flags);
   Known resolve(codec::Reference reference);
   Known push(codec::Reference reference);
   Known finish(Frame &frame);
-  uint32_t digestMutable(codec::Reference reference, uint8_t &flags);
+  Known digestMutable(codec::Reference reference);
+  void digestComponent(llvm::ArrayRef<Node *> component);
+  Digest digestRecord(codec::Reference owner, const codec::Record &record,
+                      bool isDistinct, llvm::ArrayRef<uint32_t> partSlots);
   /// Encodes, and adds to `flags` what the record itself reaches.
   bool encode(codec::Reference reference, codec::Record &record, uint8_t &flags,
               bool &isDistinct);
-  Digest digestData(llvm::ArrayRef<char> data, bool remember);
   uint32_t internDigest(const Digest &digest);
   uint32_t getDistinctNumber(const void *pointer);
   mlir::Operation *getScope();
@@ -203,7 +219,6 @@ private:
     uint32_t hash = 0;
   };
   std::vector<SlotKey> slotTable;
-  llvm::DenseMap<std::pair<const void *, size_t>, Digest> dataDigests;
 
   /// The records of attributes that are digested anew by every run, because of
   /// what they reach and not of what they are themselves.

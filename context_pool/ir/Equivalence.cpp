@@ -17,10 +17,14 @@
 #include "absl/strings/str_cat.h"
 #include "mlir/IR/Block.h"
 #include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/BuiltinDialect.h"
 #include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/DialectResourceBlobManager.h"
 #include "mlir/IR/Operation.h"
 #include "mlir/IR/Region.h"
 #include "mlir/IR/SymbolTable.h"
+#include "llvm/ADT/APFloat.h"
+#include "llvm/ADT/APInt.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Compiler.h"
 #include "llvm/Support/raw_ostream.h"
@@ -28,6 +32,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <vector>
@@ -90,19 +95,6 @@ struct Properties {
     sink.status = absl::OkStatus();
     return sink;
   }
-};
-
-/// Takes the numbers of which native properties are made.
-struct NumberSink {
-  std::vector<uint64_t> numbers;
-
-  void writeByte(uint8_t value) { numbers.push_back(value); }
-  void writeVarInt(uint64_t value) { numbers.push_back(value); }
-  void writeRaw(const void *, size_t) {}
-  void writeData(ArrayRef<char>) {}
-  void writeAttribute(Attribute) {}
-  void writeType(Type) {}
-  void writeResource(const AsmDialectResourceHandle &) {}
 };
 
 /// Walks two operations side by side and stops at the first difference.
@@ -197,6 +189,7 @@ private:
   std::string describeDifference();
   std::string describeAttributes(DictionaryFilter &lhs, DictionaryFilter &rhs);
   std::string describeProperties();
+  std::string describeProperties(Attribute lhs, Attribute rhs, bool nameless);
 
   Operation *lhsRoot, *rhsRoot;
   StructuralOptions options;
@@ -244,7 +237,7 @@ bool Comparison::encode(Reference reference, Operation *user, Symbols &symbols,
                         Record &record) {
   absl::Status encoded;
   if (reference.kind == Reference::Kind::Type) {
-    encoded = codec::encode(reference.getType(), record);
+    encoded = codec::encodeStructure(reference.getType(), record);
   } else {
     Attribute attribute = reference.getAttribute();
     auto symbol = dyn_cast<SymbolRefAttr>(attribute);
@@ -674,15 +667,63 @@ bool Comparison::run() {
 // Messages
 //===----------------------------------------------------------------------===//
 
+/// Names in a message are as long as this at most, other texts as given.
+constexpr size_t nameLimit = 80;
+constexpr size_t valueLimit = 120;
+/// And the path and what differs there as long as this: all of a message stays
+/// below 2 KiB.
+constexpr size_t partLimit = 960;
+
+/// Where the text may be cut at or before `place`: not within a character.
+size_t cutBefore(StringRef text, size_t place) {
+  place = std::min(place, text.size());
+  while (place != 0 && place != text.size() &&
+         (static_cast<uint8_t>(text[place]) & 0xC0) == 0x80)
+    --place;
+  return place;
+}
+
+/// The text, without its middle if it is longer than the limit.
+std::string shorten(StringRef text, size_t limit = nameLimit) {
+  if (text.size() <= limit)
+    return text.str();
+  size_t head = cutBefore(text, limit / 2);
+  size_t tail = cutBefore(text, text.size() - limit / 2);
+  return absl::StrCat(text.take_front(head).str(), "...",
+                      text.drop_front(tail).str());
+}
+
 std::string quoted(StringRef text) {
-  return absl::StrCat("'", text.str(), "'");
+  return absl::StrCat("'", shorten(text), "'");
+}
+
+std::string opNameOf(Operation *op) {
+  return shorten(op->getName().getStringRef());
 }
 
 std::string nameOf(Operation *op) {
-  std::string text = op->getName().getStringRef().str();
+  std::string text = opNameOf(op);
   if (StringAttr name = Symbols::getName(op))
-    absl::StrAppend(&text, " @", name.getValue().str());
+    absl::StrAppend(&text, " @", shorten(name.getValue()));
   return text;
+}
+
+/// Cuts both texts to what surrounds their first difference.
+void showDifference(std::string &lhs, std::string &rhs) {
+  if (lhs.size() <= valueLimit && rhs.size() <= valueLimit)
+    return;
+  constexpr size_t before = 40;
+  size_t size = std::min(lhs.size(), rhs.size());
+  size_t place =
+      std::mismatch(lhs.begin(), lhs.begin() + size, rhs.begin()).first -
+      lhs.begin();
+  size_t begin = place > before ? cutBefore(lhs, place - before) : 0;
+  for (std::string *text : {&lhs, &rhs}) {
+    size_t end = cutBefore(*text, begin + valueLimit);
+    bool isCut = end < text->size();
+    *text = absl::StrCat(begin ? "..." : "", text->substr(begin, end - begin),
+                         isCut ? "..." : "");
+  }
 }
 
 /// `<none>` for `#arith.fastmath<none>`: what is the same on both sides and
@@ -700,24 +741,125 @@ void dropCommonKind(std::string &lhs, std::string &rhs) {
   rhs.erase(0, end);
 }
 
-/// Where two dense constants of one type differ, or nothing.
-std::string describeElement(Attribute lhs, Attribute rhs) {
+/// An element of a dense constant. With `bits`, every one of them.
+std::string describeElement(DenseIntOrFPElementsAttr dense, size_t index,
+                            bool bits) {
+  Type type = dense.getElementType();
+  if (isa<FloatType>(type)) {
+    APFloat value = *(dense.value_begin<APFloat>() + index);
+    SmallString<32> text;
+    if (bits)
+      value.bitcastToAPInt().toString(text, 16, /*Signed=*/false,
+                                      /*formatAsCLiteral=*/true);
+    else
+      value.toString(text);
+    return shorten(text);
+  }
+  if (isa<IntegerType, IndexType>(type)) {
+    SmallString<32> text;
+    APInt value = *(dense.value_begin<APInt>() + index);
+    value.toString(text, 10, /*Signed=*/!type.isUnsignedInteger());
+    return shorten(text);
+  }
+  ArrayRef<char> raw = dense.getRawData();
+  size_t size =
+      dense.isSplat() ? raw.size() : raw.size() / dense.getNumElements();
+  raw = raw.slice(dense.isSplat() ? 0 : index * size, size);
+  return shorten("0x" + llvm::toHex(StringRef(raw.data(), raw.size())));
+}
+
+/// How two dense constants differ, or nothing.
+std::string describeElements(Attribute lhs, Attribute rhs) {
+  auto leftDense = dyn_cast_or_null<DenseElementsAttr>(lhs);
+  auto rightDense = dyn_cast_or_null<DenseElementsAttr>(rhs);
+  if (!leftDense || !rightDense)
+    return "";
+  std::string leftType = codec::describe(leftDense.getType());
+  std::string rightType = codec::describe(rightDense.getType());
+  if (leftType != rightType)
+    return absl::StrCat("dense constants of ", leftType, " vs ", rightType);
+  size_t elements = leftDense.getNumElements();
+  if (elements != size_t(rightDense.getNumElements()))
+    return "";
+  std::string where = absl::StrCat("dense constants of ", leftType,
+                                   " differ first in element ");
+  auto leftStrings = dyn_cast<DenseStringElementsAttr>(lhs);
+  auto rightStrings = dyn_cast<DenseStringElementsAttr>(rhs);
+  if (leftStrings && rightStrings) {
+    ArrayRef<StringRef> leftValues = leftStrings.getRawStringData();
+    ArrayRef<StringRef> rightValues = rightStrings.getRawStringData();
+    for (size_t i = 0; i != elements; ++i) {
+      StringRef left = leftValues[leftStrings.isSplat() ? 0 : i];
+      StringRef right = rightValues[rightStrings.isSplat() ? 0 : i];
+      if (left == right)
+        continue;
+      std::string leftText = left.str(), rightText = right.str();
+      showDifference(leftText, rightText);
+      return absl::StrCat(where, i, ": \"", leftText, "\" vs \"", rightText,
+                          "\"");
+    }
+    return "";
+  }
   auto left = dyn_cast<DenseIntOrFPElementsAttr>(lhs);
   auto right = dyn_cast<DenseIntOrFPElementsAttr>(rhs);
   if (!left || !right)
     return "";
-  ArrayRef<char> leftData = left.getRawData(), rightData = right.getRawData();
-  size_t elements = left.getNumElements();
-  if (leftData.size() != rightData.size() || elements == 0 ||
-      leftData.size() % elements != 0)
+  for (size_t i = 0; i != elements; ++i) {
+    // The data tells of large constants faster than their elements do.
+    ArrayRef<char> leftData = left.getRawData(), rightData = right.getRawData();
+    if (i == 0 && leftData.size() == rightData.size() &&
+        leftData.size() % elements == 0 && leftData.size() >= elements &&
+        !left.isSplat() && !right.isSplat()) {
+      size_t byte =
+          std::mismatch(leftData.begin(), leftData.end(), rightData.begin())
+              .first -
+          leftData.begin();
+      if (byte == leftData.size())
+        return "";
+      i = byte / (leftData.size() / elements);
+    }
+    for (bool bits : {false, true}) {
+      std::string leftText = describeElement(left, i, bits);
+      std::string rightText = describeElement(right, i, bits);
+      if (leftText != rightText)
+        return absl::StrCat(where, i, ": ", leftText, " vs ", rightText);
+    }
+  }
+  return "";
+}
+
+/// How two resources of one type differ, or nothing.
+std::string describeResources(Attribute lhs, Attribute rhs) {
+  auto left = dyn_cast_or_null<DenseResourceElementsAttr>(lhs);
+  auto right = dyn_cast_or_null<DenseResourceElementsAttr>(rhs);
+  if (!left || !right)
     return "";
-  size_t byte =
-      std::mismatch(leftData.begin(), leftData.end(), rightData.begin()).first -
-      leftData.begin();
-  if (byte == leftData.size())
+  std::string type = codec::describe(left.getType());
+  if (type != codec::describe(right.getType()))
     return "";
-  return absl::StrCat(" first in element ",
-                      byte / (leftData.size() / elements));
+  std::string path = absl::StrCat("resources of ", type, " differ: ");
+  AsmResourceBlob *leftBlob = left.getRawHandle().getBlob();
+  AsmResourceBlob *rightBlob = right.getRawHandle().getBlob();
+  if (!leftBlob || !rightBlob)
+    return leftBlob == rightBlob
+               ? ""
+               : absl::StrCat(path, leftBlob ? "contents" : "none", " vs ",
+                              rightBlob ? "contents" : "none");
+  if (leftBlob->getDataAlignment() != rightBlob->getDataAlignment())
+    return absl::StrCat(path, "alignment ", leftBlob->getDataAlignment(),
+                        " vs ", rightBlob->getDataAlignment());
+  ArrayRef<char> leftData = leftBlob->getData(),
+                 rightData = rightBlob->getData();
+  if (leftData.size() != rightData.size())
+    return absl::StrCat(path, "contents of ", leftData.size(), " bytes vs ",
+                        rightData.size());
+  auto [leftIt, rightIt] =
+      std::mismatch(leftData.begin(), leftData.end(), rightData.begin());
+  if (leftIt == leftData.end())
+    return "";
+  return absl::StrCat(
+      path, "contents, first in byte ", leftIt - leftData.begin(), ": ",
+      static_cast<uint8_t>(*leftIt), " vs ", static_cast<uint8_t>(*rightIt));
 }
 
 std::string count(size_t number, const char *what) {
@@ -781,20 +923,44 @@ std::string Comparison::describePath(Operation *op) {
     Block *block = current->getBlock();
     absl::StrAppend(&path, ", ", describeBlock(block), ", operation ",
                     std::distance(block->begin(), Block::iterator(current)),
-                    " (", current->getName().getStringRef().str(), ")");
+                    " (", opNameOf(current), ")");
   }
   return path;
 }
 
 /// Both values, with what tells them apart; of large lists, the parts that do.
 std::string Comparison::versus(Attribute lhs, Attribute rhs) {
-  constexpr size_t limit = 120;
+  constexpr size_t whole = ~size_t(0);
   std::string path;
   for (;;) {
-    std::string left = codec::describe(lhs, limit);
-    std::string right = codec::describe(rhs, limit);
+    std::string special = describeResources(lhs, rhs);
+    if (special.empty())
+      special = describeElements(lhs, rhs);
+    bool isSmall = true;
+    if (auto dense = dyn_cast_or_null<DenseElementsAttr>(lhs))
+      isSmall = dense.isSplat() || dense.getNumElements() <= 16;
+    if (auto dense = dyn_cast_or_null<DenseElementsAttr>(rhs))
+      isSmall = isSmall && (dense.isSplat() || dense.getNumElements() <= 16);
+    if (!special.empty() && (!isSmall || isa<DenseResourceElementsAttr>(lhs)))
+      return absl::StrCat(path, special);
+    auto leftDistinct = dyn_cast_or_null<DistinctAttr>(lhs);
+    auto rightDistinct = dyn_cast_or_null<DistinctAttr>(rhs);
+    if (leftDistinct && rightDistinct) {
+      if (isSame(leftDistinct.getReferencedAttr(),
+                 rightDistinct.getReferencedAttr()))
+        return absl::StrCat(
+            path, "a distinct attribute with another identity, around ",
+            codec::describe(leftDistinct.getReferencedAttr(), valueLimit));
+      lhs = leftDistinct.getReferencedAttr();
+      rhs = rightDistinct.getReferencedAttr();
+      absl::StrAppend(&path, "distinct attribute around ");
+      continue;
+    }
+
+    std::string left = codec::describe(lhs, whole);
+    std::string right = codec::describe(rhs, whole);
     dropCommonKind(left, right);
-    bool isCut = left.size() >= limit || right.size() >= limit;
+    bool isCut = left.size() > valueLimit || right.size() > valueLimit;
     if (left != right && !isCut && !StringRef(left).starts_with("a large "))
       return absl::StrCat(path, left, " vs ", right);
 
@@ -816,35 +982,45 @@ std::string Comparison::versus(Attribute lhs, Attribute rhs) {
           descended = true;
         }
     } else if (path.size() < 200 && leftDictionary && rightDictionary) {
-      for (NamedAttribute entry : leftDictionary) {
-        Attribute other = rightDictionary.get(entry.getName().strref());
-        if (!isSame(entry.getValue(), other)) {
-          absl::StrAppend(&path, "entry ", quoted(entry.getName().strref()),
-                          ": ");
-          lhs = entry.getValue();
-          rhs = other;
-          descended = true;
-          break;
-        }
-      }
+      auto descend = [&](StringRef name) {
+        Attribute leftEntry = leftDictionary.get(name);
+        Attribute rightEntry = rightDictionary.get(name);
+        if (descended || isSame(leftEntry, rightEntry))
+          return;
+        absl::StrAppend(&path, "entry ", quoted(name), ": ");
+        lhs = leftEntry;
+        rhs = rightEntry;
+        descended = true;
+      };
+      DictionaryAttr entries = leftDictionary;
+      for (NamedAttribute entry : entries)
+        descend(entry.getName().strref());
+      entries = rightDictionary;
+      for (NamedAttribute entry : entries)
+        descend(entry.getName().strref());
     }
     if (descended)
       continue;
-    if (left != right)
-      return absl::StrCat(path, left, " vs ", right,
-                          lhs && rhs ? describeElement(lhs, rhs) : "");
-    std::string where = lhs && rhs ? describeElement(lhs, rhs) : "";
-    if (where.empty())
-      where = isa_and_nonnull<DenseResourceElementsAttr>(lhs)
-                  ? " in the contents of a resource"
-                  : " in a part that is not shown";
-    return absl::StrCat(path, left, " on both sides, which differ", where);
+    if (left != right) {
+      showDifference(left, right);
+      return absl::StrCat(path, left, " vs ", right);
+    }
+    return absl::StrCat(path, shorten(left, valueLimit),
+                        " on both sides, which differ in a part that is not "
+                        "shown");
   }
 }
 
 std::string Comparison::versus(Type lhs, Type rhs) {
-  std::string left = codec::describe(lhs), right = codec::describe(rhs);
+  constexpr size_t whole = ~size_t(0);
+  std::string left = codec::describe(lhs, whole);
+  std::string right = codec::describe(rhs, whole);
+  if (left == right)
+    return absl::StrCat(shorten(left, valueLimit),
+                        " on both sides, which differ in a part that is not "
+                        "shown");
   dropCommonKind(left, right);
+  showDifference(left, right);
   return absl::StrCat(left, " vs ", right);
 }
 
@@ -870,32 +1046,14 @@ std::string Comparison::describeAttributes(DictionaryFilter &lhs,
 
 std::string Comparison::describeProperties() {
   Operation *lhs = difference.lhs, *rhs = difference.rhs;
-  bool nameless = lhsSymbols.isNameless(lhs);
-  if (!lhs->getName().isRegistered()) {
-    auto left =
-        dyn_cast_or_null<DictionaryAttr>(lhs->getPropertiesAsAttribute());
-    auto right =
-        dyn_cast_or_null<DictionaryAttr>(rhs->getPropertiesAsAttribute());
-    if (!left || !right)
-      return absl::StrCat("properties: ",
-                          versus(Attribute(left), Attribute(right)));
-    for (NamedAttribute entry : left) {
-      Attribute other = right.get(entry.getName().strref());
-      if (!isSame(entry.getValue(), other))
-        return absl::StrCat("property ", quoted(entry.getName().strref()), ": ",
-                            versus(entry.getValue(), other));
-    }
-    for (NamedAttribute entry : right)
-      if (!left.get(entry.getName().strref()))
-        return absl::StrCat("property ", quoted(entry.getName().strref()), ": ",
-                            versus(Attribute(), entry.getValue()));
-    return "properties differ";
-  }
+  bool nameless = lhsSymbols.isNameless(lhs) && Symbols::getInherentName(lhs);
+  if (!lhs->getName().isRegistered())
+    return describeProperties(lhs->getPropertiesAsAttribute(),
+                              rhs->getPropertiesAsAttribute(), nameless);
   for (StringAttr name : lhs->getName().getAttributeNames()) {
     StringRef text = name.getValue();
     // Asking for these by name would make an attribute of them.
-    if (text.ends_with("SegmentSizes") || text.ends_with("_segment_sizes") ||
-        (nameless && text == "sym_name"))
+    if (detail::isSegmentSizes(text) || (nameless && text == "sym_name"))
       continue;
     std::optional<Attribute> left = lhs->getInherentAttr(text);
     std::optional<Attribute> right = rhs->getInherentAttr(text);
@@ -905,20 +1063,31 @@ std::string Comparison::describeProperties() {
       return absl::StrCat("property ", quoted(text), ": ",
                           versus(*left, *right));
   }
-  // What is left has no attribute that could be printed.
-  NumberSink left, right;
-  OperationInfo::of(lhs).writeProperties(lhs, left, nameless);
-  OperationInfo::of(rhs).writeProperties(rhs, right, nameless);
-  std::string text =
-      "a property that is not an attribute, such as the sizes of "
-      "operand groups";
-  size_t size = std::min(left.numbers.size(), right.numbers.size());
-  for (size_t i = 0; i != size; ++i)
-    if (left.numbers[i] != right.numbers[i])
-      return absl::StrCat(text, ": ", left.numbers[i], " vs ", right.numbers[i],
-                          " (number ", i, " of its encoding)");
-  return absl::StrCat(text, ": ", left.numbers.size(), " numbers vs ",
-                      right.numbers.size());
+  // What is left has no attribute yet, and is given one: of messages alone, and
+  // of one at a time, since a context may not be made for several threads.
+  static std::mutex mutex;
+  std::lock_guard<std::mutex> lock(mutex);
+  return describeProperties(lhs->getPropertiesAsAttribute(),
+                            rhs->getPropertiesAsAttribute(), nameless);
+}
+
+std::string Comparison::describeProperties(Attribute lhs, Attribute rhs,
+                                           bool nameless) {
+  auto left = dyn_cast_or_null<DictionaryAttr>(lhs);
+  auto right = dyn_cast_or_null<DictionaryAttr>(rhs);
+  if (!left || !right)
+    return isSame(lhs, rhs) ? "properties that are no attributes differ"
+                            : absl::StrCat("properties: ", versus(lhs, rhs));
+  for (DictionaryAttr entries : {left, right})
+    for (NamedAttribute entry : entries) {
+      StringRef name = entry.getName().strref();
+      if (nameless && name == "sym_name")
+        continue;
+      if (!isSame(left.get(name), right.get(name)))
+        return absl::StrCat("property ", quoted(name), ": ",
+                            versus(left.get(name), right.get(name)));
+    }
+  return "properties that are no attributes differ";
 }
 
 std::string Comparison::describeDifference() {
@@ -928,9 +1097,12 @@ std::string Comparison::describeDifference() {
   case Kind::None:
   case Kind::Unreadable:
     return "no difference";
-  case Kind::Name:
-    return absl::StrCat("name: ", lhs->getName().getStringRef().str(), " vs ",
-                        rhs->getName().getStringRef().str());
+  case Kind::Name: {
+    std::string left = lhs->getName().getStringRef().str();
+    std::string right = rhs->getName().getStringRef().str();
+    showDifference(left, right);
+    return absl::StrCat("name: ", left, " vs ", right);
+  }
   case Kind::Registration:
     return "the operation is registered on one side only";
   case Kind::OperandCount:
@@ -1014,11 +1186,14 @@ absl::Status Comparison::describe() {
   std::string path = describePath(difference.lhs);
   if (difference.lhsBlock)
     absl::StrAppend(&path, ", ", describeBlock(difference.lhsBlock));
-  if (difference.kind == Kind::Unreadable)
+  path = shorten(path, partLimit);
+  if (difference.kind == Kind::Unreadable) {
+    StringRef reason(status.message().data(), status.message().size());
     return absl::Status(status.code(),
-                        absl::StrCat(path, ": ", status.message()));
+                        absl::StrCat(path, ": ", shorten(reason, partLimit)));
+  }
   return absl::InvalidArgumentError(
-      absl::StrCat(path, ": ", describeDifference()));
+      absl::StrCat(path, ": ", shorten(describeDifference(), partLimit)));
 }
 
 } // namespace

@@ -36,7 +36,7 @@ using detail::OperationInfo;
 
 /// Enters every digest. Changes with whatever changes a digest: the walk below,
 /// the encodings of the codec, what a dialect writes.
-constexpr llvm::StringLiteral scheme = "context_pool fingerprint 1";
+constexpr llvm::StringLiteral scheme = "context_pool fingerprint 2";
 
 /// Bytes on their way into a hasher, which is fastest on large pieces.
 class Stream {

@@ -1,5 +1,4 @@
-//===- OperationInfo.h - What the walks know of an operation name *- C++
-//-*-===//
+//===- OperationInfo.h - What is known of an operation's name ---*- C++ -*-===//
 //
 // Part of the context_pool project, under the Apache License v2.0 with LLVM
 // Exceptions. See LICENSE for license information.
@@ -31,6 +30,47 @@ enum class PropertyKind : uint8_t {
   Opaque,
 };
 
+/// Whether to ask for the property by name would make an attribute of it.
+inline bool isSegmentSizes(llvm::StringRef name) {
+  return name.ends_with("SegmentSizes") || name.ends_with("_segment_sizes");
+}
+
+/// Hands properties to a sink, with null in place of a symbol's own name.
+template <typename Sink>
+class NamelessSink {
+public:
+  NamelessSink(Sink &newTarget, mlir::Operation *op, mlir::Attribute newName)
+      : target(newTarget), name(newName) {
+    // Others may have this value as well. They are written in alphabetical
+    // order.
+    for (mlir::StringAttr other : op->getName().getAttributeNames()) {
+      llvm::StringRef text = other.getValue();
+      if (text < "sym_name" && !isSegmentSizes(text) &&
+          op->getInherentAttr(text).value_or(mlir::Attribute()) == name)
+        ++before;
+    }
+  }
+
+  void writeByte(uint8_t value) { target.writeByte(value); }
+  void writeVarInt(uint64_t value) { target.writeVarInt(value); }
+  void writeRaw(const void *data, size_t size) { target.writeRaw(data, size); }
+  void writeData(llvm::ArrayRef<char> data) { target.writeData(data); }
+  void writeAttribute(mlir::Attribute attribute) {
+    bool isName = attribute == name && before-- == 0;
+    target.writeAttribute(isName ? mlir::Attribute() : attribute);
+  }
+  void writeType(mlir::Type type) { target.writeType(type); }
+  void writeResource(const mlir::AsmDialectResourceHandle &handle) {
+    target.writeResource(handle);
+  }
+
+private:
+  Sink &target;
+  mlir::Attribute name;
+  /// How many properties of that value precede the name.
+  int before = 0;
+};
+
 struct OperationInfo {
   PropertyKind properties = PropertyKind::None;
   mlir::BytecodeOpInterface::Concept *writer = nullptr;
@@ -48,27 +88,31 @@ struct OperationInfo {
     return info;
   }
 
-  /// Gives the operation's properties to the sink. With `nameless`, all but its
-  /// `sym_name`.
+  /// Gives the operation's properties to the sink. With `nameless`, all but the
+  /// symbol's name.
   template <typename Sink>
   void writeProperties(mlir::Operation *op, Sink &sink, bool nameless) const {
+    mlir::Attribute name = nameless && properties != PropertyKind::None
+                               ? Symbols::getInherentName(op)
+                               : mlir::Attribute();
     switch (properties) {
     case PropertyKind::None:
       return;
     case PropertyKind::Native: {
-      codec::SinkWriter<Sink> bytecode(sink);
-      if (!nameless) {
+      if (!name) {
+        codec::SinkWriter<Sink> bytecode(sink);
         writer->writeProperties(writer, op, bytecode);
         return;
       }
-      NamelessCopy copy(op);
-      writer->writeProperties(writer, copy.get(), bytecode);
+      NamelessSink<Sink> namelessSink(sink, op, name);
+      codec::SinkWriter<NamelessSink<Sink>> bytecode(namelessSink);
+      writer->writeProperties(writer, op, bytecode);
       return;
     }
     case PropertyKind::Dictionary:
     case PropertyKind::Opaque: {
       mlir::Attribute attribute = op->getPropertiesAsAttribute();
-      auto dictionary = nameless && attribute
+      auto dictionary = name && attribute
                             ? mlir::dyn_cast<mlir::DictionaryAttr>(attribute)
                             : mlir::DictionaryAttr();
       if (!dictionary) {
@@ -110,14 +154,16 @@ public:
     Entries,
   };
 
-  /// `empty` is the empty dictionary of the context.
+  /// `empty` is the empty dictionary of the context. The name of a nameless
+  /// symbol does not count where it is kept here.
   DictionaryFilter(mlir::Operation *holder, const StructuralOptions &options,
                    bool isNameless, mlir::DictionaryAttr empty)
       : op(holder), dictionary(holder->getRawDictionaryAttrs()),
         includeDiscardable(options.includeDiscardableAttributes),
-        nameless(isNameless) {
-    // Not `dictionary.empty()`: that would wait for the dictionary's memory.
-    if (dictionary == empty)
+        nameless(isNameless && !Symbols::getInherentName(holder)) {
+    // The usual one is known without a look at its memory; another context's
+    // may be empty as well.
+    if (dictionary == empty || dictionary.empty())
       return;
     if (includeDiscardable && !(nameless && dictionary.get("sym_name")))
       form = Form::Whole;

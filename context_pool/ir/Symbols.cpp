@@ -27,27 +27,46 @@ bool isPrivate(Operation *op) {
   return visibility && visibility.getValue() == "private";
 }
 
-/// A declaration stands for something that is found elsewhere by this name: to
-/// call `@sin` is not to call `@cos`, although both are private.
-bool isDeclaration(Operation *op) {
+/// Whether all that the symbol stands for is here. What is not known to be a
+/// definition may be a declaration of something that is found elsewhere by this
+/// name: to call `@sin` is not to call `@cos`, although both are private.
+bool isDefinition(Operation *op) {
   auto symbol = dyn_cast<SymbolOpInterface>(op);
   if (symbol && symbol.isDeclaration())
+    return false;
+  // Declarations, of which not every interface tells, have no body.
+  if (llvm::any_of(op->getRegions(),
+                   [](Region &region) { return !region.empty(); }))
     return true;
-  // Many have declarations of which the interface does not tell. They have a
-  // body for the definition, which is empty, or an attribute for it, which is
-  // absent.
-  if (op->getNumRegions() != 0)
-    return llvm::all_of(op->getRegions(),
-                        [](Region &region) { return region.empty(); }) &&
-           !op->getAttr("value");
-  return op->getName().getStringRef() == "memref.global" &&
-         !op->getAttr("initial_value");
+  StringRef name = op->getName().getStringRef();
+  if (name == "memref.global")
+    return op->getAttr("initial_value") != nullptr;
+  if (name == "llvm.mlir.global")
+    return op->getAttr("value") != nullptr;
+  if (name == "ml_program.global") {
+    Attribute value = op->getAttr("value");
+    // Told by its name: to ask for its class takes the dialect's library.
+    return value &&
+           value.getAbstractAttribute().getName() != "ml_program.extern";
+  }
+  if (name == "emitc.global")
+    return !op->getAttr("extern_specifier") &&
+           (op->getAttr("initial_value") || op->getAttr("static_specifier"));
+  if (name == "spirv.GlobalVariable")
+    return !op->getAttr("linkage_attributes") && op->getAttr("initializer");
+  return false;
 }
 
 } // namespace
 
 StringAttr Symbols::getName(Operation *op) {
   return op->getAttrOfType<StringAttr>("sym_name");
+}
+
+Attribute Symbols::getInherentName(Operation *op) {
+  if (op->getPropertiesStorageSize() == 0)
+    return {};
+  return op->getInherentAttr("sym_name").value_or(Attribute());
 }
 
 Symbols::Table &Symbols::getTable(Operation *op) {
@@ -64,7 +83,7 @@ Symbols::Table &Symbols::getTable(Operation *op) {
       continue;
     bool nameless = (mode == StructuralOptions::Symbols::NormalizeAll ||
                      (normalize() && isPrivate(&symbol))) &&
-                    !isDeclaration(&symbol);
+                    isDefinition(&symbol);
     table->byName.try_emplace(name.getValue(),
                               Symbol{&symbol, nameless, number});
     table->namelessOps[&symbol] = nameless;
@@ -78,7 +97,7 @@ bool Symbols::isNameless(Operation *op) {
     return false;
   if (op == root)
     return mode == StructuralOptions::Symbols::NormalizeAll &&
-           getName(op) != nullptr && !isDeclaration(op);
+           getName(op) != nullptr && isDefinition(op);
   Operation *parent = op->getParentOp();
   return parent && parent->hasTrait<OpTrait::SymbolTable>() &&
          getTable(parent).namelessOps.lookup(op);
@@ -144,18 +163,5 @@ void Symbols::encode(Operation *user, SymbolRefAttr reference,
     record.writeString(nested.getValue());
   }
 }
-
-NamelessCopy::NamelessCopy(Operation *op)
-    : copy(Operation::create(op->getLoc(), op->getName(), TypeRange(),
-                             ValueRange(),
-                             DictionaryAttr::get(op->getContext()),
-                             op->getPropertiesStorage(), BlockRange(),
-                             /*numRegions=*/0)) {
-  for (StringAttr name : op->getName().getAttributeNames())
-    if (name.getValue() == "sym_name")
-      op->getName().setInherentAttr(copy, name, Attribute());
-}
-
-NamelessCopy::~NamelessCopy() { copy->destroy(); }
 
 } // namespace ctxpool::detail

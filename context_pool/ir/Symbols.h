@@ -54,6 +54,10 @@ public:
   /// The operation's own name, or null.
   static mlir::StringAttr getName(mlir::Operation *op);
 
+  /// The name, if it is in the operation's properties; then a discardable
+  /// attribute `sym_name` is like any other. Else null.
+  static mlir::Attribute getInherentName(mlir::Operation *op);
+
 private:
   struct Symbol {
     mlir::Operation *op;
@@ -71,22 +75,6 @@ private:
   mlir::Operation *root;
   StructuralOptions::Symbols mode;
   llvm::DenseMap<mlir::Operation *, std::unique_ptr<Table>> tables;
-};
-
-/// A copy of the operation without operands, results, successors and regions
-/// whose `sym_name` property is absent. Made outside of every block, and
-/// destroyed by its destructor.
-class NamelessCopy {
-public:
-  explicit NamelessCopy(mlir::Operation *op);
-  ~NamelessCopy();
-  NamelessCopy(const NamelessCopy &) = delete;
-  NamelessCopy &operator=(const NamelessCopy &) = delete;
-
-  mlir::Operation *get() const { return copy; }
-
-private:
-  mlir::Operation *copy;
 };
 
 } // namespace ctxpool::detail

@@ -28,12 +28,16 @@ namespace ctxpool {
 /// digest, see there for what counts. Stops at the first difference, in the
 /// order in which the IR prints.
 ///
-/// Contexts:      those of `lhs` and `rhs`, which may be one or two; only read.
+/// Contexts:      those of `lhs` and `rhs`, which may be one or two; only read,
+///                but for one kind of difference: to name a property that is no
+///                attribute, those of the two operations are converted to
+///                attributes, which are interned.
 /// Thread safety: as `fingerprint`.
 /// Errors:        InvalidArgument - they differ. The message is the path to the
-///                                  first difference and both values, long ones
-///                                  abbreviated: `func.func @f, region 0, block
-///                                  0, operation 3 (arith.addf): property
+///                                  first difference and both values, long
+///                                  names and values abbreviated, in less than
+///                                  2 KiB: `func.func @f, region 0, block 0,
+///                                  operation 3 (arith.addf): property
 ///                                  'fastmath': <none> vs <fast>`.
 ///                FailedPrecondition - they were equal up to an attribute that
 ///                                  cannot be encoded without loss; the message
@@ -42,6 +46,7 @@ absl::Status checkEquivalence(mlir::Operation *lhs, mlir::Operation *rhs,
                               const StructuralOptions &options = {});
 
 /// Whether `checkEquivalence` is OK, without the work of telling why not.
+/// Nothing is interned, as by `fingerprint`.
 bool isEquivalent(mlir::Operation *lhs, mlir::Operation *rhs,
                   const StructuralOptions &options = {});
 

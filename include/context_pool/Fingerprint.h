@@ -75,7 +75,9 @@ struct StructuralOptions {
 
   /// Whether discardable attributes count: those of an operation that its
   /// definition does not name. Of an unregistered operation, those outside of
-  /// its properties (`<{...}>` in text).
+  /// its properties (`<{...}>` in text). An operation that was defined at run
+  /// time (`DynamicOpDefinition`) names none: all of its attributes are
+  /// discardable.
   bool includeDiscardableAttributes = true;
 
   /// Which names of symbols count. A symbol is an operation with a `sym_name`
@@ -84,11 +86,16 @@ struct StructuralOptions {
   /// references to it. Whatever else spells a name, a string attribute, say, is
   /// left alone. What is not defined below the root counts by name: references
   /// to it, and declarations of it, private as they may be (`@sin` is not
-  /// `@cos`).
+  /// `@cos`). A symbol is known to be defined by a region that is not empty, or,
+  /// for the globals of upstream's dialects, by its initial value; every other
+  /// counts by name. References within attributes of dialects that are not
+  /// registered are text, and count by name.
   enum class Symbols {
     /// All.
     Exact,
-    /// All but those with private visibility. The root's own counts.
+    /// All but those with private visibility. The root's own counts. What makes
+    /// a symbol private is `sym_visibility` alone: the linkage of LLVM's
+    /// functions and globals, say, does not.
     NormalizePrivate,
     /// None, the root's own included.
     NormalizeAll
@@ -108,13 +115,22 @@ struct StructuralOptions {
 /// Distinct attributes count by first occurrence. A location that is an
 /// `OpaqueLoc` counts as its fallback, and a range of one point as that point.
 ///
+/// What was lost before does count as lost:
+///   - bytecode before version 5 is written by upstream without the properties
+///     that are no attributes (`overflow` of llvm.add, say): what was read from
+///     it differs from what was written where these were not the defaults;
+///   - a resource whose data was left out (`dense_resource<__elided__>`) has
+///     none: all such resources of one type are equal;
+///   - an operation or attribute whose dialect was not registered when it was
+///     read differs from the one that was read with its dialect.
+///
 /// Costs: linear in the size of the IR. A `Fingerprinter` is several times as
 ///        fast where attributes recur between calls. No recursion: any depth.
 ///
 /// Contexts:      `op`'s; only read. Nothing is interned in it, unless an
 ///                operation has properties and no `BytecodeOpInterface` (none
 ///                of upstream's), in which case they are converted to an
-///                attribute.
+///                attribute. No operation is created.
 /// Thread safety: any number of threads may read one context while nobody
 ///                changes it.
 /// Errors:        FailedPrecondition - an attribute, type or resource cannot be
@@ -124,7 +140,7 @@ struct StructuralOptions {
 ///
 /// \code
 ///   absl::StatusOr<ctxpool::Fingerprint> digest =
-///   ctxpool::fingerprint(module);
+///       ctxpool::fingerprint(module);
 /// \endcode
 absl::StatusOr<Fingerprint> fingerprint(mlir::Operation *op,
                                         const StructuralOptions &options = {});
@@ -141,9 +157,8 @@ absl::StatusOr<Fingerprint> fingerprint(mlir::Operation *op,
 ///                harm.
 /// Ownership:     must not outlive the context, nor be used after attributes of
 ///                the context were destroyed. Types and attributes that get a
-///                body after their creation are read anew by every call;
-///                resources as well, but bytes of a resource that change in
-///                place, at the same address and size, may be missed.
+///                body after their creation are read anew by every call, and
+///                so are resources, all of their bytes.
 /// Thread safety: confined to one thread at a time.
 /// Memory:        about 100 bytes for each attribute and type, and 32 for each
 ///                value of the largest operation so far.

@@ -134,10 +134,25 @@ const Case cases[] = {
      R"(%0 = "t.i"() : () -> index
         %1 = "memref.alloc"(%0, %0) <{operandSegmentSizes = array<i32: 2, 0>}>
           : (index, index) -> memref<?xf32>)",
-     "builtin.module, region 0, block 0, operation 1 (memref.alloc): a "
-     "property "
-     "that is not an attribute, such as the sizes of operand groups: 4 vs 3 "
-     "(number 0 of its encoding)"},
+     "builtin.module, region 0, block 0, operation 1 (memref.alloc): property "
+     "'operandSegmentSizes': array<i32: 1, 1> vs array<i32: 2, 0>"},
+    {"NativeEnumeration",
+     R"(llvm.func @f(%a: i32) { %0 = llvm.add %a, %a overflow<nsw> : i32
+          llvm.return })",
+     R"(llvm.func @f(%a: i32) { %0 = llvm.add %a, %a overflow<nuw> : i32
+          llvm.return })",
+     "llvm.func @f, region 0, block 0, operation 0 (llvm.add): property "
+     "'overflowFlags': 1 : i32 vs 2 : i32"},
+    {"DistinctIdentity",
+     R"(module attributes {t.j = distinct[0]<1 : i8>, t.k = distinct[0]<1 : i8>} {})",
+     R"(module attributes {t.j = distinct[0]<1 : i8>, t.k = distinct[1]<1 : i8>} {})",
+     "builtin.module: attribute 't.k': a distinct attribute with another "
+     "identity, around 1 : i8"},
+    {"FirstElementThatDiffers",
+     R"(module attributes {t.k = dense<1.0> : tensor<100xf32>} {})",
+     R"(module attributes {t.k = dense<2.5> : tensor<100xf32>} {})",
+     "builtin.module: attribute 't.k': dense<1.000000e+00> : tensor<100xf32> "
+     "vs dense<2.500000e+00> : tensor<100xf32>"},
 };
 INSTANTIATE_TEST_SUITE_P(Paths, DifferenceTest, testing::ValuesIn(cases),
                          [](const auto &instance) {
@@ -156,8 +171,68 @@ TEST(EquivalenceTest, MessageOfLargeConstantIsShortAndTellsWhere) {
   absl::Status status =
       checkEquivalence(*parse(*context, text), *parse(*context, other));
   EXPECT_LT(status.message().size(), 400u);
-  EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument,
-                               "first in element 4321"));
+  EXPECT_THAT(
+      status,
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               "dense constants of tensor<5000xi32> differ first in element "
+               "4321: 4321 vs 9999"));
+}
+
+TEST(EquivalenceTest, MessageOfLargeConstantsOfTwoTypesHasTheTypes) {
+  auto context = makeContext();
+  auto text = [](const char *last, const char *type) {
+    std::string list = "module attributes {t.k = dense<[";
+    for (int i = 0; i != 20; ++i)
+      list += "\"s\", ";
+    return list + last + "]> : tensor<21x" + type + ">} {}";
+  };
+  auto base = parse(*context, text("\"v\"", "!t.s"));
+  EXPECT_THAT(
+      checkEquivalence(*base, *parse(*context, text("\"v\"", "!t.r"))),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               "dense constants of tensor<21x!t.s> vs tensor<21x!t.r>"));
+  EXPECT_THAT(checkEquivalence(*base, *parse(*context, text("\"u\"", "!t.s"))),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "differ first in element 20: \"v\" vs \"u\""));
+}
+
+TEST(EquivalenceTest, LongNamesAndValuesNeverMakeAMessageLong) {
+  auto context = makeContext();
+  std::string name(1 << 20, 'n');
+  const std::string texts[] = {
+      "\"t." + name + "\"() : () -> ()",
+      "func.func @\"" + name + "\"() { \"t." + name +
+          "\"() : () -> () return }",
+      "module attributes {t." + name + " = 1 : i8} {}",
+      "module attributes {t." + name + " = \"" + name + "\"} {}",
+      "module @" + name + " { module @" + name + " { module @" + name +
+          " { \"t.a\"() <{" + name + " = \"" + name + "\"}> : () -> () } } }",
+      "\"t.a\"() : () -> !t.x<\"" + name + "\">",
+  };
+  for (const std::string &text : texts)
+    for (const char *change : {"m", "nm"}) {
+      std::string other = text;
+      other.replace(other.rfind('n', other.rfind("nnn") + 1), 1, change);
+      auto lhs = parse(*context, text), rhs = parse(*context, other);
+      ASSERT_TRUE(lhs && rhs);
+      absl::Status status = checkEquivalence(*lhs, *rhs);
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+      EXPECT_LT(status.message().size(), 2048u);
+    }
+}
+
+TEST(EquivalenceTest, FirstDifferenceOfALongValueIsShown) {
+  auto context = makeContext();
+  auto text = [](const char *difference) {
+    return "module attributes {t.k = \"" + std::string(1000, 'x') + difference +
+           std::string(1000, 'y') + "\"} {}";
+  };
+  std::string x(40, 'x'), y(76, 'y');
+  EXPECT_THAT(
+      checkEquivalence(*parse(*context, text("left")),
+                       *parse(*context, text("that"))),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               "'t.k': ..." + x + "left" + y + "... vs ..." + x + "that" + y));
 }
 
 TEST(EquivalenceTest, MessageOfLongValuesIsCut) {
@@ -208,7 +283,15 @@ TEST(EquivalenceTest, ResourceContentsAreNamed) {
     {-# dialect_resources: { builtin: { w: "0x0100000001020305" } } #-})");
   EXPECT_THAT(checkEquivalence(*lhs, *rhs),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       "builtin.module: attribute 't.w': dense_resource<w"));
+                       "builtin.module: attribute 't.w': resources of "
+                       "tensor<4xi8> differ: contents, first in byte 3: 4 vs "
+                       "5"));
+  auto aligned = parse(*context, R"(
+    module attributes {t.w = dense_resource<w> : tensor<4xi8>} {}
+    {-# dialect_resources: { builtin: { w: "0x0400000001020304" } } #-})");
+  EXPECT_THAT(checkEquivalence(*lhs, *aligned),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "tensor<4xi8> differ: alignment 1 vs 4"));
 }
 
 TEST(EquivalenceTest, EqualOperationsAreOk) {

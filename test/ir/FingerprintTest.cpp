@@ -14,6 +14,7 @@
 #include "mlir/IR/AsmState.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/BuiltinDialect.h"
 #include "mlir/IR/DialectResourceBlobManager.h"
 #include "mlir/IR/SymbolTable.h"
 
@@ -351,6 +352,22 @@ const Pair attributePairs[] = {
      "!llvm.struct<\"b\", (i8)>"},
     {"LlvmStructBody", "!llvm.struct<\"a\", (i8)>",
      "!llvm.struct<\"a\", (i16)>"},
+    {"LlvmStructLiteralBody", "!llvm.struct<(i8)>", "!llvm.struct<(i8, i8)>"},
+    {"LlvmStructLiteralPacked", "!llvm.struct<(i8)>",
+     "!llvm.struct<packed (i8)>"},
+    {"LlvmArraySize", "!llvm.array<2 x i8>", "!llvm.array<3 x i8>"},
+    {"LlvmArrayElement", "!llvm.array<2 x array<3 x i8>>",
+     "!llvm.array<2 x array<3 x i9>>"},
+    {"LlvmFunctionResult", "!llvm.func<void (i8)>", "!llvm.func<i8 (i8)>"},
+    {"LlvmFunctionVarArg", "!llvm.func<void (i8)>",
+     "!llvm.func<void (i8, ...)>"},
+    {"LlvmPointerSpace", "!llvm.ptr", "!llvm.ptr<1>"},
+    {"LlvmTargetName", "!llvm.target<\"a\", i8, 1>",
+     "!llvm.target<\"b\", i8, 1>"},
+    {"LlvmTargetType", "!llvm.target<\"a\", i8, 1>",
+     "!llvm.target<\"a\", i9, 1>"},
+    {"LlvmTargetNumber", "!llvm.target<\"a\", i8, 1>",
+     "!llvm.target<\"a\", i8, 2>"},
     {"LlvmStructPacked", "!llvm.struct<\"a\", (i8)>",
      "!llvm.struct<\"a\", packed (i8)>"},
     {"LlvmStructOpaque", "!llvm.struct<\"a\", opaque>",
@@ -661,6 +678,35 @@ TEST(FingerprintTest, AttributesOfAnotherContextCountByContents) {
   EXPECT_TRUE(isSame(*module, *again));
 }
 
+TEST(FingerprintTest, EmptyDictionaryOfAnotherContextIsEmpty) {
+  auto context = makeContext(), foreign = makeContext();
+  auto lhs = parse(*context, R"("t.a"() : () -> ())");
+  auto rhs = parse(*context, R"("t.a"() : () -> ())");
+  rhs->front().setDiscardableAttrs(DictionaryAttr::get(foreign.get()));
+  EXPECT_TRUE(isSame(*lhs, *rhs));
+}
+
+TEST(FingerprintTest, PartThatADialectDoesNotWriteCounts) {
+  auto context = makeContext(), other = makeDirtyContext();
+  auto make = [](MLIRContext &where, const char *part) {
+    return parse(where, std::string(R"(
+      #file = #llvm.di_file<"f.c" in "/d">
+      #unit = #llvm.di_compile_unit<id = distinct[0]<>, sourceLanguage = DW_LANG_C,
+        file = #file, isOptimized = false, emissionKind = Full)") +
+                            part + "> module attributes {t.k = #unit} {}");
+  };
+  const char *parts[] = {"", R"(, splitDebugFilename = "a")",
+                         R"(, splitDebugFilename = "b")",
+                         R"(, producer = "a")"};
+  for (const char *left : parts)
+    for (const char *right : parts) {
+      EXPECT_EQ(isSame(*make(*context, left), *make(*context, right)),
+                left == right);
+      EXPECT_EQ(isSame(*make(*context, left), *make(*other, right)),
+                left == right);
+    }
+}
+
 //===----------------------------------------------------------------------===//
 // Resources
 //===----------------------------------------------------------------------===//
@@ -718,6 +764,23 @@ TEST(FingerprinterTest, SeesResourceDataThatArrivesLater) {
   EXPECT_EQ(after, digestOf(*module));
   auto same = parse(*context, resourceModule("w", "0x0100000001020304"));
   EXPECT_TRUE(isSame(*module, *same));
+}
+
+TEST(FingerprinterTest, SeesResourceDataThatIsReplacedInPlace) {
+  auto context = makeContext();
+  Fingerprinter fingerprinter(*context);
+  auto module = parse(*context, "");
+  std::vector<char> data(4096, 1);
+  auto handle = DenseResourceElementsHandle::getManagerInterface(context.get())
+                    .insert("w", UnmanagedAsmResourceBlob::allocateInferAlign(
+                                     llvm::ArrayRef<char>(data)));
+  auto type = RankedTensorType::get({4096}, IntegerType::get(context.get(), 8));
+  (*module)->setAttr("t.w", DenseResourceElementsAttr::get(type, handle));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(before, fingerprinter.compute(*module));
+  data[4000] = 2;
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(after, fingerprinter.compute(*module));
+  EXPECT_NE(before, after);
+  EXPECT_EQ(after, digestOf(*module));
 }
 
 //===----------------------------------------------------------------------===//

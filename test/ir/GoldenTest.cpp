@@ -119,6 +119,16 @@ const Golden goldens[] = {
         func.func @q(%a: vector<[4]x2xf32>, %b: memref<*xf16, 3>,
                      %c: !spirv.struct<r, (!spirv.ptr<!spirv.struct<r>, Generic>)>)
       })"},
+    {"structs", R"(
+      llvm.func private @t(!llvm.struct<packed (i8, struct<"s", (struct<(i8, ptr)>)>)>,
+          !llvm.struct<"o", opaque>, !llvm.target<"x", i8, 3>,
+          !llvm.struct<"u", (array<2 x struct<"v", (struct<"u">, i32)>>)>,
+          !llvm.struct<"v", (struct<"u", (array<2 x struct<"v">>)>, i32)>)
+      #f = #llvm.di_file<"f.c" in "d">
+      #u = #llvm.di_compile_unit<id = distinct[0]<>, sourceLanguage = DW_LANG_C,
+        file = #f, isOptimized = false, emissionKind = Full,
+        splitDebugFilename = "s">
+      module attributes {t.u = #u} {})"},
 };
 
 std::filesystem::path goldenFile() {

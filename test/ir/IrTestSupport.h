@@ -1,5 +1,4 @@
-//===- IrTestSupport.h - Contexts, modules and mutations for tests of ir/ *- C++
-//-*-===//
+//===- IrTestSupport.h - Contexts, modules and mutations --------*- C++ -*-===//
 //
 // Part of the context_pool project, under the Apache License v2.0 with LLVM
 // Exceptions. See LICENSE for license information.

@@ -10,6 +10,8 @@
 #include "test/support/StatusMatchers.h"
 #include "test/support/TestContexts.h"
 
+#include "context_pool/codec/Encoder.h"
+#include "mlir/IR/AttrTypeSubElements.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/BuiltinAttributes.h"
 
@@ -50,9 +52,9 @@ void expectNeutralRewritesAreBlind(Contexts &contexts, const std::string &text,
   EXPECT_TRUE(isSame(*module, *clone, located));
 
   // Text rounds wide floats and upstream's older bytecode drops native
-  // properties
-  // (`disjoint` of affine.linearize_index, the flags of llvm.getelementptr):
-  // where that happened the result reads otherwise, and so must the digest.
+  // properties (`disjoint` of affine.linearize_index, the flags of
+  // llvm.getelementptr): where that happened the result reads otherwise, and so
+  // must the digest.
   std::string readable = genericText(*module);
   OwningOpRef<ModuleOp> generic = tryParse(*contexts.second, readable);
   if (generic && !StringRef(text).contains("distinct[") &&
@@ -137,6 +139,66 @@ bool survivesBytecode(const std::filesystem::path &file,
 /// Larger files are left to the long form of the test.
 size_t largestFile() {
   return numberFromEnvironment("CONTEXT_POOL_TEST_CORPUS_BYTES", 24 << 10);
+}
+
+/// Whether the encoding of every attribute and type that a dialect encodes
+/// refers to all of their sub-elements.
+void expectRecordsHoldAllParts(ModuleOp module, AttrTypeWalker &walker) {
+  module.walk([&](Operation *op) {
+    walker.walk(op->getAttrDictionary());
+    walker.walk(op->getLoc());
+    walker.walk(DictionaryAttr(op->getRawDictionaryAttrs()));
+    for (Type type : op->getResultTypes())
+      walker.walk(type);
+  });
+}
+
+template <typename AttributeOrType>
+void expectRecordHoldsParts(AttributeOrType value) {
+  codec::Record record;
+  if (!codec::encode(value, record).ok() ||
+      record.bytes[0] < static_cast<uint8_t>(codec::Tag::DialectAttribute))
+    return;
+  std::multiset<const void *> held;
+  for (codec::Reference reference : record.references)
+    held.insert(reference.pointer);
+  auto expectHeld = [&](auto part) {
+    if (!part)
+      return;
+    auto it = held.find(part.getAsOpaquePointer());
+    EXPECT_TRUE(it != held.end()) << codec::describe(value);
+    if (it != held.end())
+      held.erase(it);
+  };
+  value.walkImmediateSubElements([&](Attribute part) { expectHeld(part); },
+                                 [&](Type part) { expectHeld(part); });
+}
+
+TEST(ModulesTest, RecordsOfAllAttributesHoldAllSubElements) {
+  std::vector<std::filesystem::path> files =
+      moduleFiles(sourceDir() / "bench" / "modules");
+  for (const auto &file : corpusFiles())
+    files.push_back(file);
+  auto context = makeContext();
+  AttrTypeWalker walker;
+  size_t seen = 0;
+  walker.addWalk([&](Attribute attribute) {
+    ++seen;
+    expectRecordHoldsParts(attribute);
+  });
+  walker.addWalk([&](Type type) { expectRecordHoldsParts(type); });
+  // The walker remembers addresses, and so the modules stay.
+  std::vector<OwningOpRef<ModuleOp>> modules;
+  for (const auto &file : files) {
+    SCOPED_TRACE(file.string());
+    std::string text = readFile(file);
+    if (text.size() > largestFile())
+      continue;
+    modules.push_back(tryParse(*context, text));
+    if (modules.back())
+      expectRecordsHoldAllParts(*modules.back(), walker);
+  }
+  EXPECT_GT(seen, 100u);
 }
 
 TEST(ModulesTest, CorpusIsBlindToNeutralRewrites) {

@@ -10,6 +10,7 @@
 #include "test/support/StatusMatchers.h"
 #include "test/support/TestContexts.h"
 
+#include "mlir/Dialect/LLVMIR/LLVMTypes.h"
 #include "mlir/IR/AffineExpr.h"
 #include "mlir/IR/AffineMap.h"
 #include "mlir/IR/Builders.h"
@@ -180,6 +181,110 @@ TEST(ScaleTest, AffineExpressionsThatShareTheirPartsTakeLinearTime) {
   rhs->destroy();
 }
 
+/// Whether the type takes time linear in the types that it is made of.
+void expectLinear(llvm::function_ref<Type(MLIRContext &, bool)> make) {
+  auto context = makeContext(), other = makeContext();
+  std::vector<Operation *> ops;
+  for (auto [where, changed] :
+       {std::pair(context.get(), false), std::pair(other.get(), false),
+        std::pair(other.get(), true)}) {
+    ops.push_back(makeOperation(*where, "t.a"));
+    ops.back()->setDiscardableAttr("k", TypeAttr::get(make(*where, changed)));
+  }
+  onSmallStack([&] {
+    EXPECT_TRUE(isSame(ops[0], ops[1]));
+    if (digestOf(ops[0]) != digestOf(ops[2]))
+      EXPECT_FALSE(isEquivalent(ops[0], ops[2]));
+    else
+      ADD_FAILURE() << "the change was not seen";
+    EXPECT_LT(checkEquivalence(ops[0], ops[2]).message().size(), 2048u);
+  });
+  for (Operation *op : ops)
+    op->destroy();
+}
+
+TEST(ScaleTest, LiteralStructsThatShareTheirPartsTakeLinearTime) {
+  expectLinear([](MLIRContext &context, bool changed) {
+    Type type = IntegerType::get(&context, changed ? 8 : 16);
+    for (int i = 0; i != 200; ++i)
+      type = LLVM::LLVMStructType::getLiteral(&context, {type, type});
+    return type;
+  });
+}
+
+TEST(ScaleTest, NamedStructsThatShareTheirPartsTakeLinearTime) {
+  expectLinear([](MLIRContext &context, bool changed) {
+    Type type = IntegerType::get(&context, changed ? 8 : 16);
+    for (int i = 0; i != 2000; ++i) {
+      auto next = LLVM::LLVMStructType::getIdentified(
+          &context, (changed ? "c" : "s") + std::to_string(i));
+      EXPECT_TRUE(succeeded(next.setBody({type, type}, false)));
+      type = next;
+    }
+    return type;
+  });
+}
+
+TEST(ScaleTest, NamedStructsInACycleTakeLinearTime) {
+  expectLinear([](MLIRContext &context, bool changed) {
+    std::vector<LLVM::LLVMStructType> types;
+    for (int i = 0; i != 2000; ++i)
+      types.push_back(LLVM::LLVMStructType::getIdentified(
+          &context, (changed ? "c" : "s") + std::to_string(i)));
+    for (int i = 0; i != 2000; ++i)
+      EXPECT_TRUE(succeeded(types[i].setBody(
+          {LLVM::LLVMArrayType::get(types[(i + 1) % 2000], 2)}, false)));
+    return types[0];
+  });
+}
+
+TEST(ScaleTest, NestedLlvmArraysTakeLinearTime) {
+  expectLinear([](MLIRContext &context, bool changed) {
+    Type type = IntegerType::get(&context, changed ? 8 : 16);
+    for (int i = 0; i != 20000; ++i)
+      type = LLVM::LLVMArrayType::get(type, 2);
+    return type;
+  });
+}
+
+TEST(ScaleTest, PartsOfACycleHaveOneDigestWhereverTheWalkBegins) {
+  auto context = makeContext(), other = makeDirtyContext();
+  auto make = [](MLIRContext &where, bool backwards) {
+    SmallVector<LLVM::LLVMStructType> types;
+    for (const char *name : {"a", "b", "c"})
+      types.push_back(LLVM::LLVMStructType::getIdentified(&where, name));
+    for (int i = 0; i != 3; ++i) {
+      Type next = LLVM::LLVMArrayType::get(types[(i + 1) % 3], 2);
+      EXPECT_TRUE(succeeded(types[i].setBody({next, next}, false)));
+    }
+    SmallVector<Type> all;
+    for (int i = 0; i != 3; ++i) {
+      all.push_back(types[i]);
+      all.push_back(LLVM::LLVMArrayType::get(types[i], 2));
+    }
+    // Another walk, before that of the operation.
+    Fingerprinter fingerprinter(where);
+    SmallVector<std::string> digests;
+    if (backwards)
+      std::reverse(all.begin(), all.end());
+    for (Type type : all) {
+      Operation *op = makeOperation(where, "t.a");
+      op->setDiscardableAttr("k", TypeAttr::get(type));
+      absl::StatusOr<Fingerprint> digest = fingerprinter.compute(op);
+      EXPECT_EQ(*digest, digestOf(op));
+      digests.push_back(digest->toHex());
+      op->destroy();
+    }
+    if (backwards)
+      std::reverse(digests.begin(), digests.end());
+    return digests;
+  };
+  auto digests = make(*context, false);
+  EXPECT_EQ(digests, make(*other, true));
+  std::sort(digests.begin(), digests.end());
+  EXPECT_EQ(std::unique(digests.begin(), digests.end()), digests.end());
+}
+
 TEST(ScaleTest, OperationWithTenThousandOperandsSeesTheLast) {
   auto context = makeContext();
   auto make = [&](bool swapped) {
@@ -248,21 +353,31 @@ TEST(ScaleTest, ThreadsReadOneContextAtOnce) {
   const char *text = R"(
     module attributes {t.w = dense_resource<w> : tensor<4xi8>,
                        t.m = #dlti.map<"k" = distinct[0]<1 : i8>>} {
+      llvm.func @g() attributes {sym_visibility = "private"} { llvm.return }
       func.func @f(%a: f32, %s: memref<4xf32, strided<[2]>>) -> f32 {
+        llvm.call @g() : () -> ()
         %c = arith.constant dense<[1.0, 2.0]> : tensor<2xf32>
         %0 = arith.addf %a, %a fastmath<fast> : f32
         %1 = llvm.mlir.undef : !llvm.struct<"n", (i32, array<4 x f32>)>
         return %0 : f32 } }
     {-# dialect_resources: { builtin: { w: "0x0100000001020304" } } #-})";
   auto module = parse(*context, text), same = parse(*other, text);
-  Fingerprint digest = digestOf(*module);
+  StructuralOptions modes[3];
+  Fingerprint digests[3];
+  for (int mode = 0; mode != 3; ++mode) {
+    modes[mode].symbols = static_cast<StructuralOptions::Symbols>(mode);
+    digests[mode] = digestOf(*module, modes[mode]);
+  }
   std::vector<std::thread> threads;
   std::atomic<int> wrong{0};
   for (int i = 0; i != 4; ++i)
     threads.emplace_back([&, i] {
       for (int round = 0; round != 50; ++round) {
-        absl::StatusOr<Fingerprint> mine = fingerprint(i % 2 ? *module : *same);
-        if (!mine.ok() || *mine != digest || !isEquivalent(*module, *same))
+        int mode = round % 3;
+        absl::StatusOr<Fingerprint> mine =
+            fingerprint(i % 2 ? *module : *same, modes[mode]);
+        if (!mine.ok() || *mine != digests[mode] ||
+            !isEquivalent(*module, *same, modes[mode]))
           ++wrong;
       }
     });

@@ -8,6 +8,7 @@
 
 #include "test/ir/IrTestSupport.h"
 
+#include "mlir/IR/Builders.h"
 #include "mlir/IR/SymbolTable.h"
 
 using namespace mlir;
@@ -148,23 +149,78 @@ const Case cases[] = {
      R"(func.func private @b() { return } "t.u"() {k = @b} : () -> ()
         module @m { func.func private @a() { return } "t.u"() {k = @a} : () -> () })",
      false, false},
-    {"UnregisteredSymbol",
+    {"UnregisteredSymbolWithABody",
      R"("t.def"() <{sym_name = "a", sym_visibility = "private", v = 1 : i8}>
-          : () -> () "t.u"() {k = @a} : () -> ())",
+          ({ ^a: }) : () -> () "t.u"() {k = @a} : () -> ())",
      R"("t.def"() <{sym_name = "b", sym_visibility = "private", v = 1 : i8}>
-          : () -> () "t.u"() {k = @b} : () -> ())",
+          ({ ^a: }) : () -> () "t.u"() {k = @b} : () -> ())",
      true, true},
     {"UnregisteredSymbolByAttribute",
-     R"("t.def"() {sym_name = "a", sym_visibility = "private", v = 1 : i8}
-          : () -> () "t.u"() {k = @a} : () -> ())",
-     R"("t.def"() {sym_name = "b", sym_visibility = "private", v = 1 : i8}
-          : () -> () "t.u"() {k = @b} : () -> ())",
+     R"("t.def"() ({ ^a: }) {sym_name = "a", sym_visibility = "private",
+          v = 1 : i8} : () -> () "t.u"() {k = @a} : () -> ())",
+     R"("t.def"() ({ ^a: }) {sym_name = "b", sym_visibility = "private",
+          v = 1 : i8} : () -> () "t.u"() {k = @b} : () -> ())",
      true, true},
     {"RestOfASymbolCounts",
+     R"("t.def"() ({ ^a: }) {sym_name = "a", sym_visibility = "private",
+          v = 1 : i8} : () -> ())",
+     R"("t.def"() ({ ^a: }) {sym_name = "b", sym_visibility = "private",
+          v = 2 : i8} : () -> ())",
+     false, false},
+    {"WhatIsNotKnownToBeADefinitionCountsByName",
      R"("t.def"() {sym_name = "a", sym_visibility = "private", v = 1 : i8}
           : () -> ())",
-     R"("t.def"() {sym_name = "b", sym_visibility = "private", v = 2 : i8}
+     R"("t.def"() {sym_name = "b", sym_visibility = "private", v = 1 : i8}
           : () -> ())",
+     false, false},
+    {"ExternMlProgramGlobalCountsByName",
+     R"(ml_program.global private @a(#ml_program.extern<i32>) : i32)",
+     R"(ml_program.global private @b(#ml_program.extern<i32>) : i32)", false,
+     false},
+    {"DefinedMlProgramGlobal", R"(ml_program.global private @a(1 : i32) : i32)",
+     R"(ml_program.global private @b(1 : i32) : i32)", true, true},
+    {"ExternEmitCGlobalCountsByName", R"(emitc.global extern @a : i32)",
+     R"(emitc.global extern @b : i32)", false, false},
+    {"DefinedEmitCGlobal", R"(emitc.global static @a : i32 = 1)",
+     R"(emitc.global static @b : i32 = 1)", false, true},
+    {"ImportedSpirvVariableCountsByName",
+     R"(spirv.module Logical GLSL450 { spirv.GlobalVariable @v
+          {linkage_attributes = #spirv.linkage_attributes<linkage_name = "v",
+           linkage_type = <Import>>} : !spirv.ptr<f32, Private> })",
+     R"(spirv.module Logical GLSL450 { spirv.GlobalVariable @w
+          {linkage_attributes = #spirv.linkage_attributes<linkage_name = "v",
+           linkage_type = <Import>>} : !spirv.ptr<f32, Private> })",
+     false, false},
+    {"DefinedLlvmGlobal",
+     R"(llvm.mlir.global internal @a(1 : i32) {sym_visibility = "private"} : i32)",
+     R"(llvm.mlir.global internal @b(1 : i32) {sym_visibility = "private"} : i32)",
+     true, true},
+    {"LlvmLinkageMakesNoSymbolPrivate",
+     R"(llvm.mlir.global internal @a(1 : i32) : i32)",
+     R"(llvm.mlir.global internal @b(1 : i32) : i32)", false, true},
+    {"PropertyWithTheNameAsValueCounts",
+     R"(llvm.func @a() attributes {sym_visibility = "private", section = "a"} {
+          llvm.return })",
+     R"(llvm.func @b() attributes {sym_visibility = "private", section = "b"} {
+          llvm.return })",
+     false, false},
+    {"PropertyWithTheValueOfOneNameIsNotTheName",
+     R"(llvm.func @a() attributes {sym_visibility = "private", section = "a"} {
+          llvm.return })",
+     R"(llvm.func @b() attributes {sym_visibility = "private", section = "a"} {
+          llvm.return })",
+     true, true},
+    {"VisibilityWithTheValueOfOneNameIsNotTheName",
+     R"(llvm.func @private() attributes {sym_visibility = "private"} {
+          llvm.return })",
+     R"(llvm.func @b() attributes {sym_visibility = "private"} {
+          llvm.return })",
+     true, true},
+    {"LaterPropertyWithTheNameAsValueCounts",
+     R"("llvm.func"() <{sym_name = "private", sym_visibility = "private",
+          function_type = !llvm.func<void ()>}> ({ llvm.return }) : () -> ())",
+     R"("llvm.func"() <{sym_name = "nested", sym_visibility = "nested",
+          function_type = !llvm.func<void ()>}> ({ llvm.return }) : () -> ())",
      false, false},
     {"DeclaredFunctionCountsByName",
      R"(func.func private @sin(f32) -> f32 func.func @main(%a: f32) -> f32 {
@@ -222,6 +278,29 @@ TEST(SymbolsOfRootTest, NameOfAModuleCountsUnlessAllAreNormalized) {
        rhs = parse(*context, "module @b {}");
   EXPECT_FALSE(isSame(*lhs, *rhs, with(Mode::NormalizePrivate)));
   EXPECT_TRUE(isSame(*lhs, *rhs, with(Mode::NormalizeAll)));
+}
+
+TEST(SymbolsOfRootTest, AttributeBesideTheSymbolsNameCounts) {
+  auto context = makeContext();
+  auto make = [&](const char *name) {
+    auto module = parse(*context, R"(func.func private @f() { return })");
+    module->front().setDiscardableAttr("sym_name",
+                                       StringAttr::get(context.get(), name));
+    return module;
+  };
+  auto lhs = make("a"), rhs = make("b");
+  for (Mode mode : {Mode::Exact, Mode::NormalizePrivate, Mode::NormalizeAll})
+    EXPECT_FALSE(isSame(*lhs, *rhs, with(mode)));
+}
+
+TEST(SymbolsOfRootTest, PropertyWithADefaultIsNotAnAbsentOne) {
+  auto context = makeContext();
+  const char *text = R"(llvm.func @f() attributes {sym_visibility = "private"} {
+                          llvm.return })";
+  auto lhs = parse(*context, text), rhs = parse(*context, text);
+  ASSERT_TRUE(rhs->front().removeAttr("CConv"));
+  for (Mode mode : {Mode::Exact, Mode::NormalizePrivate, Mode::NormalizeAll})
+    EXPECT_FALSE(isSame(*lhs, *rhs, with(mode)));
 }
 
 TEST(SymbolsOfRootTest, ModesLeaveTheSourceAsItWas) {
