@@ -21,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "mlir/IR/OwningOpRef.h"
 #include "llvm/ADT/StringRef.h"
 
 #include <cstddef>
@@ -31,10 +32,17 @@
 
 namespace mlir {
 class MLIRContext;
+class ModuleOp;
+class Operation;
 class PassManager;
 } // namespace mlir
 
 namespace ctxpool {
+
+// Of ModuleTransfer.h, which is to be included for the members that take them.
+struct CloneOptions;
+struct DeserializeOptions;
+class SerializedModule;
 
 namespace detail {
 class PooledContext;
@@ -155,6 +163,33 @@ public:
   /// Errors:    InvalidArgument - not a pipeline, or a pass is not registered;
   ///                              the message has the text and MLIR's reason.
   absl::StatusOr<mlir::PassManager *> getPassManager(llvm::StringRef pipeline);
+
+  /// Brings IR into the context, as the functions of ModuleTransfer.h do, and
+  /// charges the lease with what stays there. Which thread may use the source
+  /// is said there.
+  absl::StatusOr<mlir::OwningOpRef<mlir::Operation *>>
+  cloneIn(mlir::Operation *source);
+  absl::StatusOr<mlir::OwningOpRef<mlir::Operation *>>
+  cloneIn(mlir::Operation *source, const CloneOptions &options);
+  absl::StatusOr<mlir::OwningOpRef<mlir::Operation *>>
+  deserialize(const SerializedModule &bytes);
+  absl::StatusOr<mlir::OwningOpRef<mlir::Operation *>>
+  deserialize(const SerializedModule &bytes, const DeserializeOptions &options);
+
+  /// Parses a module from MLIR's text or bytecode, verifies it, and charges the
+  /// lease with the size of the text. `name` is that of locations. What was
+  /// diagnosed is in the status, and among `takeDiagnostics`.
+  ///
+  /// MLIR's parser is not made for hostile text: some ends the process.
+  ///
+  /// Errors: InvalidArgument - not a valid module; the message has MLIR's. Also
+  ///                           a resource whose alignment is zero, for which
+  ///                           MLIR would end the process.
+  ///         NotFound        - (parseFile) the file cannot be read.
+  absl::StatusOr<mlir::OwningOpRef<mlir::ModuleOp>>
+  parse(llvm::StringRef text, llvm::StringRef name = "<text>");
+  absl::StatusOr<mlir::OwningOpRef<mlir::ModuleOp>>
+  parseFile(llvm::StringRef path);
 
   /// The diagnostics that were captured since the lease began or since the last
   /// call, in the order in which they were emitted.

@@ -208,7 +208,8 @@ deserialize(const SerializedModule &module, mlir::MLIRContext &context,
 /// bytes, as a mapped file is, is kept; any other is copied, for resources have
 /// to lie in memory as they are aligned in the file.
 ///
-/// A mapped file must not be changed while it is in use.
+/// Memory that the buffer does not own, and a mapped file, must stay as they are
+/// while the module or a resource of it is in use.
 ///
 /// Errors: InvalidArgument - null, or the bytes do not begin as bytecode does.
 absl::StatusOr<SerializedModule>

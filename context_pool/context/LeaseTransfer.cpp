@@ -1,0 +1,86 @@
+//===- LeaseTransfer.cpp - Bringing IR into a leased context --------------===//
+//
+// Part of the context_pool project, under the Apache License v2.0 with LLVM
+// Exceptions. See LICENSE for license information.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "context_pool/ContextPool.h"
+#include "context_pool/Diagnostics.h"
+#include "context_pool/ModuleTransfer.h"
+
+#include "absl/strings/str_cat.h"
+#include "mlir/IR/AsmState.h"
+#include "mlir/IR/Diagnostics.h"
+#include "mlir/Parser/Parser.h"
+#include "llvm/Support/MemoryBuffer.h"
+
+using namespace ctxpool;
+using namespace mlir;
+
+/// Whether the text has a resource whose first four bytes, which are its
+/// alignment, are zero.
+static bool hasResourceOfNoAlignment(llvm::StringRef text) {
+  size_t resources = text.find("{-#");
+  return resources != llvm::StringRef::npos &&
+         text.substr(resources).contains("\"0x00000000");
+}
+
+absl::StatusOr<OwningOpRef<Operation *>>
+ContextLease::cloneIn(Operation *source) {
+  return cloneIn(source, CloneOptions());
+}
+
+absl::StatusOr<OwningOpRef<Operation *>>
+ContextLease::cloneIn(Operation *source, const CloneOptions &options) {
+  CrossContextCloner cloner(*source->getContext(), *get());
+  auto result = cloner.clone(source, options);
+  charge(cloner.getInternedBytes());
+  return result;
+}
+
+absl::StatusOr<OwningOpRef<Operation *>>
+ContextLease::deserialize(const SerializedModule &bytes) {
+  return deserialize(bytes, DeserializeOptions());
+}
+
+absl::StatusOr<OwningOpRef<Operation *>>
+ContextLease::deserialize(const SerializedModule &bytes,
+                          const DeserializeOptions &options) {
+  charge(bytes.getBytes().size());
+  return ctxpool::deserialize(bytes, *get(), options);
+}
+
+absl::StatusOr<OwningOpRef<ModuleOp>>
+ContextLease::parse(llvm::StringRef text, llvm::StringRef name) {
+  if (hasResourceOfNoAlignment(text))
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot parse '", name.str(),
+                     "': a resource in it has an alignment of zero"));
+  charge(text.size());
+  std::vector<CapturedDiagnostic> errors;
+  // The handler of the lease gets them too.
+  ScopedDiagnosticHandler handler(get(), [&](Diagnostic &diagnostic) {
+    if (diagnostic.getSeverity() == DiagnosticSeverity::Error)
+      errors.push_back(CapturedDiagnostic::capture(diagnostic));
+    return failure();
+  });
+  OwningOpRef<ModuleOp> module =
+      parseSourceString<ModuleOp>(text, ParserConfig(get()), name);
+  if (!module)
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot parse '", name.str(), "': ",
+                     errors.empty() ? std::string("MLIR does not say why")
+                                    : toString(errors)));
+  return module;
+}
+
+absl::StatusOr<OwningOpRef<ModuleOp>>
+ContextLease::parseFile(llvm::StringRef path) {
+  auto buffer = llvm::MemoryBuffer::getFile(path);
+  if (std::error_code error = buffer.getError())
+    return absl::NotFoundError(
+        absl::StrCat("cannot read '", path.str(), "': ", error.message()));
+  return parse((*buffer)->getBuffer(), path);
+}

@@ -1,0 +1,176 @@
+//===- Translator.h - What is what in another context -----------*- C++ -*-===//
+//
+// Part of the context_pool project, under the Apache License v2.0 with LLVM
+// Exceptions. See LICENSE for license information.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+///
+/// \file
+/// Translates attributes, types, operation names and properties of one context
+/// into those of another one, each once.
+///
+//===----------------------------------------------------------------------===//
+
+#ifndef CONTEXT_POOL_IR_TRANSLATOR_H
+#define CONTEXT_POOL_IR_TRANSLATOR_H
+
+#include "context_pool/codec/Decoder.h"
+#include "context_pool/ir/OperationInfo.h"
+#include "context_pool/ir/PointerTable.h"
+#include "context_pool/ir/ResourceTransfer.h"
+#include "context_pool/support/DiagnosticCapture.h"
+
+#include "absl/status/status.h"
+#include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/Operation.h"
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/DenseSet.h"
+#include "llvm/ADT/SmallVector.h"
+
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace ctxpool::detail {
+
+/// Properties that were translated, by the record of the source's.
+struct KnownProperties {
+  llvm::SmallVector<uint8_t, 16> bytes;
+  llvm::SmallVector<const void *, 4> references;
+  /// What owns properties, and destroys them without a look at the context.
+  std::unique_ptr<mlir::OperationState> state;
+};
+
+/// An operation name and its counterpart.
+struct NameTranslation {
+  explicit NameTranslation(mlir::OperationName counterpart)
+      : name(counterpart) {}
+
+  mlir::OperationName name;
+  OperationInfo source;
+  mlir::BytecodeOpInterface::Concept *reader = nullptr;
+  /// By a hash of the record.
+  llvm::DenseMap<uint64_t, std::unique_ptr<KnownProperties>> properties;
+  const KnownProperties *last = nullptr;
+};
+
+/// Properties for one new operation: known ones, or some made for it.
+struct TranslatedProperties {
+  mlir::OpaqueProperties properties = nullptr;
+  /// What `properties` points to where nobody else has it.
+  std::unique_ptr<mlir::OperationState> state;
+  mlir::Attribute attribute;
+  /// To be set after the operation was made, from `attribute`.
+  bool isDeferred = false;
+};
+
+/// Between two contexts, which may be the same: then everything is its own
+/// counterpart.
+class Translator final : private codec::Parts {
+public:
+  Translator(mlir::MLIRContext &source, mlir::MLIRContext &destination);
+  ~Translator() override;
+
+  mlir::MLIRContext &getDestination() const { return to; }
+  bool isIdentity() const { return &from == &to; }
+
+  /// Begins a call. Diagnostics of the destination are captured until `end`.
+  void begin(CloneOptions::Resources mode);
+  /// Ends it. If it failed, resources that it brought over are taken back.
+  void end(bool succeeded);
+
+  /// The source is another context now, at the same address.
+  void forgetSource();
+
+  /// The counterpart; null where there is none, see `getStatus`.
+  template <typename AttributeOrType>
+  AttributeOrType translate(AttributeOrType source) {
+    if (isIdentity())
+      return source;
+    const void **found = known.find(source.getAsOpaquePointer());
+    if (found && *found)
+      return AttributeOrType::getFromOpaquePointer(*found);
+    return AttributeOrType::getFromOpaquePointer(
+        build(codec::Reference::to(source)));
+  }
+
+  mlir::DictionaryAttr translateDictionary(mlir::DictionaryAttr source) {
+    if (source == emptySource)
+      return emptyDestination;
+    return llvm::cast_or_null<mlir::DictionaryAttr>(
+        translate(mlir::Attribute(source)));
+  }
+
+  /// The empty one of the destination.
+  mlir::DictionaryAttr getEmptyDictionary() const { return emptyDestination; }
+
+  /// Null where there is none, see `getStatus`.
+  NameTranslation *translate(mlir::Operation *op) {
+    mlir::OperationName name = op->getName();
+    if (auto **found = names.find(name.getAsOpaquePointer()))
+      return *found;
+    return buildName(op);
+  }
+
+  /// False: see `getStatus`.
+  bool translateProperties(mlir::Operation *op, NameTranslation &name,
+                           TranslatedProperties &result);
+
+  const absl::Status &getStatus() const { return status; }
+
+  uint64_t getInternedBytes() const {
+    return internedBytes + resources.getBytes();
+  }
+
+private:
+  /// How many sets of properties are remembered for an operation name.
+  static constexpr size_t maxKnownProperties = 512;
+
+  /// How deep `find` recurses. What it needs of the stack is small for any
+  /// thread.
+  static constexpr unsigned maxDepth = 16;
+
+  const void *build(codec::Reference root);
+  const void *buildOnce(codec::Reference source);
+  const void *find(codec::Reference part);
+  NameTranslation *buildName(mlir::Operation *op);
+  bool readProperties(mlir::Operation *op, NameTranslation &name,
+                      TranslatedProperties &result);
+  void forget();
+  void capture();
+  void fail(absl::Status error);
+  std::string takeReasons();
+
+  mlir::Attribute find(mlir::Attribute part) override;
+  mlir::Type find(mlir::Type part) override;
+  absl::Status findResource(const mlir::AsmDialectResourceHandle &handle,
+                            mlir::AsmDialectResourceHandle &result) override;
+
+  mlir::MLIRContext &from;
+  mlir::MLIRContext &to;
+  mlir::DictionaryAttr emptySource, emptyDestination;
+  /// The counterparts. Null: not built yet; `openMark`: being built.
+  PointerTable<const void *> known;
+  static const char openMark;
+  /// Distinct attributes keep their counterparts when others are forgotten.
+  std::vector<std::pair<mlir::Attribute, mlir::Attribute>> distinct;
+  PointerTable<NameTranslation *> names;
+  std::vector<std::unique_ptr<NameTranslation>> ownedNames;
+  ResourceTransfer resources;
+  codec::Record propertiesRecord;
+  absl::Status status;
+  /// While something is built: what has to be built first, the first error, how
+  /// deep the recursion is, and whether it came back to something open.
+  std::vector<codec::Reference> missing;
+  absl::Status buildError;
+  unsigned depth = 0;
+  bool isCyclic = false;
+  std::optional<DiagnosticCapture> diagnostics;
+  uint64_t internedBytes = 0;
+};
+
+} // namespace ctxpool::detail
+
+#endif // CONTEXT_POOL_IR_TRANSLATOR_H

@@ -1,0 +1,460 @@
+//===- CloneTest.cpp - Rules of the copy into another context -------------===//
+//
+// Part of the context_pool project, under the Apache License v2.0 with LLVM
+// Exceptions. See LICENSE for license information.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "context_pool/ContextPool.h"
+#include "context_pool/ModuleTransfer.h"
+#include "context_pool/support/Thread.h"
+#include "test/ir/IrTestSupport.h"
+#include "test/support/StatusMatchers.h"
+#include "test/support/TestContexts.h"
+#include "test/transfer/TransferTestSupport.h"
+
+#include "mlir/IR/AttrTypeSubElements.h"
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/Location.h"
+
+#include <thread>
+
+using namespace mlir;
+using namespace ctxpool;
+using namespace ctxpool::test;
+
+namespace {
+
+constexpr auto failedPrecondition = absl::StatusCode::kFailedPrecondition;
+constexpr auto invalidArgument = absl::StatusCode::kInvalidArgument;
+
+/// A context that has nothing but the builtin dialect.
+std::unique_ptr<MLIRContext> bareContext() {
+  return std::make_unique<MLIRContext>(MLIRContext::Threading::DISABLED);
+}
+
+/// The distinct attributes below the operation, each as often as it occurs.
+std::vector<DistinctAttr> distinctOf(Operation *op) {
+  std::vector<DistinctAttr> found;
+  AttrTypeWalker walker;
+  walker.addWalk([&](DistinctAttr attribute) { found.push_back(attribute); });
+  op->walk([&](Operation *nested) {
+    walker.walk(nested->getAttrDictionary());
+    walker.walk(Attribute(nested->getLoc()));
+  });
+  return found;
+}
+
+TEST(CloneTest, UseListsKeepTheirOrder) {
+  auto source = makeContext(), destination = makeContext();
+  auto module = parse(*source, R"(
+    func.func @f(%c: i1, %a: i32) -> i32 {
+      %0 = arith.addi %a, %a : i32
+      %1 = scf.if %c -> i32 {
+        %2 = arith.muli %0, %a : i32
+        scf.yield %2 : i32
+      } else {
+        scf.yield %0 : i32
+      }
+      cf.cond_br %c, ^bb1(%0 : i32), ^bb1(%1 : i32)
+    ^bb1(%3: i32):
+      %4 = arith.addi %0, %3 : i32
+      return %4 : i32
+    })");
+  std::mt19937_64 random(7);
+  for (int i = 0; i != 50; ++i) {
+    shuffleUseLists(*module, random);
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(copy, cloneInto(*module, *destination));
+    EXPECT_EQ(compareUseLists(*module, *copy), "");
+  }
+}
+
+TEST(CloneTest, WorksWithinOneContextAsCloneDoes) {
+  auto context = makeContext();
+  auto module = parse(*context, R"(
+    func.func @f(%a: i32) -> i32 attributes {d = distinct[0]<unit>} {
+      %0 = arith.addi %a, %a : i32
+      return %0 : i32
+    })");
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(copy, cloneInto(*module, *context));
+  expectFaithful(*module, *copy);
+  Operation *function = &module->getBody()->front();
+  Operation *copied = &copy->getBody()->front();
+  EXPECT_EQ(function->getAttr("d"), copied->getAttr("d"));
+
+  // Operands from outside stay what they are.
+  Operation *add = &function->getRegion(0).front().front();
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(alone, cloneInto(add, *context));
+  EXPECT_EQ(alone->getOperand(0), add->getOperand(0));
+}
+
+TEST(CloneTest, ForwardReferencesAndCyclesOfGraphRegions) {
+  auto source = makeContext(), destination = makeContext();
+  auto module = parse(*source, R"(
+    "t.graph"() ({
+      %0 = "t.a"(%1, %0) : (i32, i32) -> i32
+      %1 = "t.b"(%0, %2) ({
+        "t.c"(%2, %1) : (i32, i32) -> ()
+      }) : (i32, i32) -> i32
+      %2 = "t.d"() : () -> i32
+    }) : () -> ())");
+  ASSERT_TRUE(module);
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(copy, cloneInto(*module, *destination));
+  expectFaithful(*module, *copy);
+}
+
+TEST(CloneTest, OutlivesTheSource) {
+  auto destination = makeContext();
+  OwningOpRef<ModuleOp> copy;
+  std::string text;
+  {
+    auto source = makeContext();
+    auto module = parse(*source, readFile(sourceDir() / "bench" / "modules" /
+                                          "attention.mlir"));
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(made, cloneInto(*module, *destination));
+    copy = std::move(made);
+    text = genericText(*module, true);
+  }
+  EXPECT_EQ(genericText(*copy, true), text);
+  EXPECT_TRUE(verifies(*copy));
+}
+
+TEST(CloneTest, DistinctAttributesAreEqualAsInTheSource) {
+  auto source = makeContext(), destination = makeContext();
+  auto module = parse(*source, R"(
+    #a = distinct[0]<unit>
+    #b = distinct[1]<unit>
+    module attributes {
+      t.direct = [#a, #b],
+      t.in_text = #dlti.map<"x" = #a, "y" = #b>,
+      t.again = #dlti.map<"z" = #a>
+    } {})");
+  ASSERT_TRUE(module);
+  CrossContextCloner cloner(*source, *destination);
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(first, cloner.clone(*module));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(second, cloner.clone(*module));
+  expectFaithful(*module, *first);
+
+  std::vector<DistinctAttr> expected = distinctOf(*module);
+  std::vector<DistinctAttr> found = distinctOf(*first);
+  ASSERT_EQ(expected.size(), found.size());
+  for (size_t i = 0; i != expected.size(); ++i)
+    for (size_t j = 0; j != expected.size(); ++j)
+      EXPECT_EQ(expected[i] == expected[j], found[i] == found[j]);
+  // Across calls of one cloner, and not of two.
+  EXPECT_EQ(found, distinctOf(*second));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(other, cloneInto(*module, *destination));
+  EXPECT_NE(found.front(), distinctOf(*other).front());
+}
+
+TEST(CloneTest, WideFloatsInTextualAttributesAreExact) {
+  auto source = makeContext(), destination = makeContext();
+  auto module = parse(*source, "module {}");
+  Builder builder(source.get());
+  APFloat value(APFloat::IEEEquad(), APInt(128, {1, 0x3fff000000000000ull}));
+  module->getOperation()->setAttr("t.exact",
+                                  FloatAttr::get(builder.getF128Type(), value));
+  auto holder = parse(
+      *source, R"(module attributes {t.m = #dlti.map<"x" = 1.0 : f128>} {})");
+  ASSERT_TRUE(holder);
+  Attribute map = holder->getOperation()->getAttr("t.m");
+  // A map whose number no text can tell.
+  AttrTypeReplacer replacer;
+  replacer.addReplacement([&](FloatAttr) -> std::optional<Attribute> {
+    return FloatAttr::get(builder.getF128Type(), value);
+  });
+  module->getOperation()->setAttr("t.m", replacer.replace(map));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(copy, cloneInto(*module, *destination));
+  expectFaithful(*module, *copy);
+  EXPECT_TRUE(cast<FloatAttr>(copy->getOperation()->getAttr("t.exact"))
+                  .getValue()
+                  .bitwiseIsEqual(value));
+}
+
+TEST(CloneTest, LocationsKeepTheirKind) {
+  auto source = makeContext(), destination = makeContext();
+  auto module = parse(*source, "module {}");
+  Builder builder(source.get());
+  StringAttr file = builder.getStringAttr("f");
+  Location point = FileLineColLoc::get(file, 1, 2);
+  Location range = FileLineColRange::get(file, 1, 2, 1, 2);
+  Location none =
+      FusedLoc::get(source.get(), ArrayRef<Location>(), Attribute());
+  Location opaque = OpaqueLoc::get<const char *>("an address", point);
+  Location all = FusedLoc::get(
+      source.get(),
+      ArrayRef<Location>{point, range, none, CallSiteLoc::get(point, opaque)},
+      builder.getUnitAttr());
+  module->getOperation()->setLoc(all);
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(copy, cloneInto(*module, *destination));
+  expectFaithful(*module, *copy, /*sameText=*/false);
+  auto parts = cast<FusedLoc>(Location(copy->getLoc())).getLocations();
+  ASSERT_EQ(parts.size(), 4u);
+  EXPECT_TRUE(isStrictFileLineColLoc(parts[0]));
+  EXPECT_EQ(isStrictFileLineColLoc(parts[1]), isStrictFileLineColLoc(range));
+  EXPECT_TRUE(cast<FusedLoc>(parts[2]).getLocations().empty());
+  EXPECT_EQ(Location(cast<CallSiteLoc>(parts[3]).getCaller()), parts[0]);
+}
+
+TEST(CloneTest, RecursiveTypes) {
+  auto source = makeContext(), destination = makeContext();
+  auto module = parse(*source, R"(
+    "t.op"() {
+      a = !llvm.struct<"a", (ptr, i32, struct<"b", (array<2 x struct<"c", (ptr)>>, i8)>)>,
+      s = !spirv.struct<s, (!spirv.ptr<!spirv.struct<s>, Generic>)>
+    } : () -> ())");
+  ASSERT_TRUE(module);
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(copy, cloneInto(*module, *destination));
+  expectFaithful(*module, *copy);
+}
+
+TEST(CloneTest, AnotherTypeOfTheNameIsRefused) {
+  auto source = makeContext(), destination = makeContext();
+  auto module =
+      parse(*source, R"("t.op"() {a = !llvm.struct<"a", (i32)>} : () -> ())");
+  auto other = parse(*destination,
+                     R"("t.op"() {a = !llvm.struct<"a", (i64)>} : () -> ())");
+  EXPECT_THAT(cloneInto(*module, *destination),
+              StatusIs(failedPrecondition, "!llvm.struct<\"a\""));
+}
+
+TEST(CloneTest, MissingDialectIsNamed) {
+  auto source = makeContext(), destination = bareContext();
+  for (auto [text, dialect] : {
+           std::pair("func.func @f() { return }", "'func'"),
+           std::pair("module attributes {a = #arith.fastmath<fast>} {}",
+                     "'arith'"),
+           std::pair("module attributes {a = !llvm.ptr} {}", "'llvm'"),
+           std::pair("\"t.op\"() : () -> ()", "'t'"),
+           std::pair("module attributes {a = #t.x} {}", "'t'"),
+           std::pair("module attributes {a = !t.x} {}", "'t'"),
+       }) {
+    auto module = parse(*source, text);
+    ASSERT_TRUE(module);
+    EXPECT_THAT(cloneInto(*module, *destination),
+                StatusIs(failedPrecondition, dialect));
+  }
+  // It stays usable.
+  auto module = parse(*source, "module {}");
+  EXPECT_THAT(cloneInto(*module, *destination), IsOk());
+}
+
+TEST(CloneTest, UnregisteredOperationOfARegisteredDialectIsRefused) {
+  auto source = makeContext(), destination = makeContext();
+  destination->allowUnregisteredDialects(false);
+  auto module = parse(*source, "\"arith.no_such\"() : () -> ()");
+  EXPECT_THAT(cloneInto(*module, *destination),
+              StatusIs(failedPrecondition, "'arith.no_such'"));
+}
+
+TEST(CloneTest, LoadsDialectsThatTheDestinationHasRegistered) {
+  auto source = makeContext();
+  MLIRContext destination(source->getDialectRegistry(),
+                          MLIRContext::Threading::DISABLED);
+  auto module = parse(*source, R"(
+    module attributes {llvm.data_layout = ""} {
+      func.func @f() { return }
+    })");
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(copy, cloneInto(*module, destination));
+  EXPECT_TRUE(verifies(*copy));
+  EXPECT_TRUE(destination.getLoadedDialect("llvm"));
+  EXPECT_FALSE(destination.getLoadedDialect("gpu"));
+}
+
+TEST(CloneTest, OperandFromOutsideIsRefused) {
+  auto source = makeContext(), destination = makeContext();
+  auto module = parse(*source, R"(
+    func.func @f(%a: i32) -> i32 {
+      %0 = arith.addi %a, %a : i32
+      return %0 : i32
+    })");
+  Operation *last = nullptr;
+  module->walk([&](Operation *op) {
+    if (op->getName().getStringRef() == "func.return")
+      last = op;
+  });
+  EXPECT_THAT(cloneInto(last, *destination),
+              StatusIs(invalidArgument, "arith.addi"));
+}
+
+TEST(CloneTest, VerifiesOnDemand) {
+  auto source = makeContext(), destination = makeContext();
+  auto module = parse(*source, "\"arith.addi\"() : () -> ()");
+  EXPECT_THAT(cloneInto(*module, *destination), IsOk());
+  CloneOptions options;
+  options.verify = true;
+  EXPECT_THAT(cloneInto(*module, *destination, options),
+              StatusIs(invalidArgument, "arith.addi"));
+}
+
+TEST(CloneTest, ClonerRefusesWhatIsNotOfItsContext) {
+  auto source = makeContext(), destination = makeContext();
+  auto module = parse(*destination, "module {}");
+  CrossContextCloner cloner(*source, *destination);
+  EXPECT_THAT(cloner.clone(*module), StatusIs(invalidArgument, "context"));
+}
+
+TEST(CloneTest, ClonerNoticesThatItsDestinationIsGone) {
+  auto source = makeContext();
+  auto module = parse(*source, "module {}");
+  auto destination = makeContext();
+  CrossContextCloner cloner(*source, *destination);
+  EXPECT_THAT(cloner.clone(*module), IsOk());
+  destination.reset();
+  EXPECT_THAT(cloner.clone(*module),
+              StatusIs(failedPrecondition, "destination"));
+}
+
+TEST(CloneTest, ClonerNoticesThatItsDestinationWasRecycled) {
+  auto source = makeContext();
+  auto module = parse(*source, "module {}");
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(pool, ContextPool::create(smallTemplate()));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(lease, pool->acquire());
+  CrossContextCloner cloner(*source, *lease);
+  EXPECT_THAT(cloner.clone(*module), IsOk());
+  lease.release();
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(again, pool->acquire());
+  EXPECT_THAT(cloner.clone(*module),
+              StatusIs(failedPrecondition, "destination"));
+}
+
+TEST(CloneTest, ClonerForgetsASourceThatIsGone) {
+  auto destination = makeContext();
+  // At one address, one after the other.
+  std::optional<MLIRContext> source;
+  source.emplace(MLIRContext::Threading::DISABLED);
+  CrossContextCloner cloner(*source, *destination);
+  for (int i = 0; i != 20; ++i) {
+    if (i != 0)
+      source.emplace(MLIRContext::Threading::DISABLED);
+    std::string name = "value" + std::to_string(i);
+    {
+      auto module =
+          parse(*source, "module attributes {a = \"" + name + "\"} {}");
+      CTXPOOL_ASSERT_OK_AND_ASSIGN(copy, cloner.clone(*module));
+      expectFaithful(*module, *copy);
+    }
+    source.reset();
+  }
+}
+
+TEST(CloneTest, ClonerMayOutliveBothContexts) {
+  auto source = makeContext(), destination = makeContext();
+  CrossContextCloner cloner(*source, *destination);
+  auto module = parse(*source, "module {}");
+  EXPECT_THAT(cloner.clone(*module), IsOk());
+  module = nullptr;
+  source.reset();
+  destination.reset();
+}
+
+TEST(CloneTest, DiagnosticsReachNobody) {
+  auto source = makeContext(), destination = bareContext();
+  unsigned seen = 0;
+  destination->getDiagEngine().registerHandler([&](Diagnostic &) {
+    ++seen;
+    return success();
+  });
+  auto module = parse(*source, "func.func @f() { return }");
+  CrossContextCloner cloner(*source, *destination);
+  EXPECT_FALSE(cloner.clone(*module).ok());
+  EXPECT_EQ(seen, 0u);
+}
+
+TEST(CloneTest, DeepNestingNeedsNoStack) {
+  // MLIR itself recurses where it destroys.
+  constexpr int depth = 10000;
+  bool isFaithful = false;
+  auto outer = Thread::start(512 << 20, [&] {
+    auto source = makeContext(), destination = makeContext();
+    OpBuilder builder(source.get());
+    Location location = builder.getUnknownLoc();
+    OwningOpRef<ModuleOp> module = ModuleOp::create(location);
+    builder.setInsertionPointToEnd(module->getBody());
+    for (int i = 0; i != depth; ++i) {
+      OperationState state(location, "t.nest");
+      state.addRegion()->emplaceBlock();
+      Operation *op = builder.create(state);
+      builder.setInsertionPointToStart(&op->getRegion(0).front());
+    }
+    absl::StatusOr<OwningOpRef<ModuleOp>> copy = absl::UnknownError("");
+    auto inner = Thread::start(
+        128 << 10, [&] { copy = cloneInto(*module, *destination); });
+    ASSERT_TRUE(inner.ok());
+    inner->join();
+    ASSERT_THAT(copy, IsOk());
+    isFaithful = isEquivalent(*module, **copy);
+  });
+  ASSERT_TRUE(outer.ok());
+  outer->join();
+  EXPECT_TRUE(isFaithful);
+}
+
+TEST(CloneTest, DeepAttributesNeedNoStack) {
+  auto source = makeContext(), destination = makeContext();
+  auto module = parse(*source, "module {}");
+  Builder builder(source.get());
+  Attribute nested = builder.getUnitAttr();
+  Location chain = builder.getUnknownLoc();
+  StringAttr name = builder.getStringAttr("n");
+  for (int i = 0; i != 20000; ++i) {
+    nested = builder.getArrayAttr({nested, builder.getI64IntegerAttr(i)});
+    chain = NameLoc::get(name, chain);
+  }
+  module->getOperation()->setAttr("t.deep", nested);
+  module->getOperation()->setLoc(chain);
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(copy, cloneInto(*module, *destination));
+  EXPECT_TRUE(isEquivalent(*module, *copy));
+}
+
+TEST(CloneTest, ManyOperations) {
+  auto source = makeContext(), destination = makeContext();
+  OpBuilder builder(source.get());
+  OwningOpRef<ModuleOp> module = ModuleOp::create(builder.getUnknownLoc());
+  builder.setInsertionPointToEnd(module->getBody());
+  Value first, last;
+  const int count = isSanitized ? 50000 : 1000000;
+  for (int i = 0; i != count; ++i) {
+    OperationState state(builder.getUnknownLoc(), "t.op");
+    if (first)
+      state.addOperands({first, last});
+    state.addTypes(builder.getI32Type());
+    last = builder.create(state)->getResult(0);
+    first = first ? first : last;
+  }
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(copy, cloneInto(*module, *destination));
+  EXPECT_TRUE(isEquivalent(*module, *copy));
+}
+
+TEST(CloneTest, SeveralThreadsCopyOutOfOneSource) {
+  auto source = makeContext();
+  std::string text =
+      readFile(sourceDir() / "bench" / "modules" / "attention.mlir");
+  auto module = parse(*source, text);
+  auto withResource = parse(*source, R"(
+    module attributes {a = dense_resource<w> : tensor<4xi8>} {}
+    {-# dialect_resources: { builtin: { w: "0x0400000001020304" } } #-})");
+  ASSERT_TRUE(module && withResource);
+  Fingerprint digest = digestOf(*module), other = digestOf(*withResource);
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread != 4; ++thread)
+    threads.emplace_back([&] {
+      for (int i = 0; i != 3; ++i) {
+        auto destination = makeContext();
+        CrossContextCloner cloner(*source, *destination);
+        for (int round = 0; round != 4; ++round) {
+          auto copy = cloner.clone(*module);
+          auto resource = cloneInto(*withResource, *destination);
+          ASSERT_TRUE(copy.ok() && resource.ok());
+          EXPECT_EQ(digestOf(**copy), digest);
+          EXPECT_EQ(digestOf(**resource), other);
+        }
+      }
+    });
+  for (std::thread &thread : threads)
+    thread.join();
+}
+
+} // namespace

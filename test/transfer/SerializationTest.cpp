@@ -1,0 +1,452 @@
+//===- SerializationTest.cpp - Rules of modules as bytes ------------------===//
+//
+// Part of the context_pool project, under the Apache License v2.0 with LLVM
+// Exceptions. See LICENSE for license information.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "context_pool/ContextPool.h"
+#include "context_pool/ModuleTransfer.h"
+#include "test/ir/IrTestSupport.h"
+#include "test/support/StatusMatchers.h"
+#include "test/support/TestContexts.h"
+#include "test/transfer/TransferTestSupport.h"
+
+#include "mlir/Bytecode/BytecodeWriter.h"
+#include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/DialectResourceBlobManager.h"
+#include "mlir/IR/Location.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/raw_ostream.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <thread>
+
+#include <unistd.h>
+
+using namespace mlir;
+using namespace ctxpool;
+using namespace ctxpool::test;
+
+namespace {
+
+constexpr auto failedPrecondition = absl::StatusCode::kFailedPrecondition;
+constexpr auto invalidArgument = absl::StatusCode::kInvalidArgument;
+
+std::string sampleText() {
+  return readFile(sourceDir() / "bench" / "modules" / "attention.mlir");
+}
+
+/// Bytes at an address that is `offset` behind an aligned one.
+absl::StatusOr<SerializedModule> loadAt(llvm::StringRef bytes, size_t offset) {
+  if (offset == 0) {
+    // This one is kept, and not copied.
+    auto buffer = llvm::WritableMemoryBuffer::getNewUninitMemBuffer(
+        bytes.size(), "test", llvm::Align(4096));
+    std::memcpy(buffer->getBufferStart(), bytes.data(), bytes.size());
+    return loadSerialized(std::move(buffer));
+  }
+  std::vector<char> memory(bytes.size() + offset + 8192);
+  auto address = reinterpret_cast<uintptr_t>(memory.data());
+  char *begin = memory.data() + (4096 - address % 4096) + offset;
+  std::memcpy(begin, bytes.data(), bytes.size());
+  return loadSerialized(llvm::MemoryBuffer::getMemBuffer(
+      llvm::StringRef(begin, bytes.size()), "test", false));
+}
+
+TEST(SerializationTest, RoundTripKeepsAll) {
+  auto source = makeContext(), destination = makeContext();
+  auto module = parse(*source, sampleText());
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(bytes, serialize(*module));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(read, deserialize(bytes, *destination));
+  expectFaithful(*module, *read);
+}
+
+TEST(SerializationTest, OperationsOtherThanModulesAreTaken) {
+  auto source = makeContext(), destination = makeContext();
+  auto module = parse(*source, "func.func @f() { return }");
+  Operation *function = &module->getBody()->front();
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(bytes, serialize(function));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(read, deserialize(bytes, *destination));
+  expectFaithful(function, *read);
+}
+
+TEST(SerializationTest, BytesAreAlignedAndOutliveTheirContext) {
+  std::optional<SerializedModule> bytes;
+  {
+    auto source = makeContext();
+    bytes = *serialize(*parse(*source, sampleText()));
+  }
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(bytes->getBytes().data()) % 4096, 0u);
+  SerializedModule copy = *bytes;
+  EXPECT_EQ(copy.getBytes().data(), bytes->getBytes().data());
+  auto destination = makeContext();
+  EXPECT_THAT(deserialize(copy, *destination), IsOk());
+}
+
+TEST(SerializationTest, BuffersOfAnyAlignmentAreTaken) {
+  auto source = makeContext();
+  for (llvm::StringRef alignment :
+       {"01000000", "10000000", "40000000", "00100000"}) {
+    auto module = parse(
+        *source, ("module attributes {t.w = dense_resource<w" + alignment +
+                  "> : tensor<4xi8>} {}\n{-# dialect_resources: { builtin: "
+                  "{ w" +
+                  alignment + ": \"0x" + alignment + "01020304\" } } #-}")
+                     .str());
+    ASSERT_TRUE(module);
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(bytes, serialize(*module));
+    for (size_t offset : {0, 1, 4, 8, 16, 24, 40, 64, 2048}) {
+      auto destination = makeContext();
+      CTXPOOL_ASSERT_OK_AND_ASSIGN(loaded, loadAt(bytes.getBytes(), offset));
+      EXPECT_EQ(loaded.getBytes(), bytes.getBytes());
+      CTXPOOL_ASSERT_OK_AND_ASSIGN(read, deserialize(loaded, *destination));
+      expectFaithful(*module, *read);
+    }
+  }
+}
+
+TEST(SerializationTest, ResourcesReferToTheBytesAndKeepThem) {
+  auto source = makeContext(), destination = makeContext();
+  auto module = parse(*source, R"(
+    module attributes {t.w = dense_resource<w> : tensor<4xi8>} {}
+    {-# dialect_resources: { builtin: { w: "0x4000000001020304" } } #-})");
+  OwningOpRef<Operation *> read;
+  const char *begin = nullptr, *end = nullptr;
+  {
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(bytes, serialize(*module));
+    begin = bytes.getBytes().begin();
+    end = bytes.getBytes().end();
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(made, deserialize(bytes, *destination));
+    read = std::move(made);
+  }
+  auto data = cast<DenseResourceElementsAttr>((*read)->getAttr("t.w"))
+                  .getRawHandle()
+                  .getBlob()
+                  ->getData();
+  EXPECT_TRUE(data.data() >= begin && data.data() < end);
+  EXPECT_EQ(data[3], 4);
+  // And further on, without a copy.
+  auto third = makeContext();
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(copy, cloneInto(*read, *third));
+  read = nullptr;
+  destination.reset();
+  auto shared = cast<DenseResourceElementsAttr>(copy->getAttr("t.w"))
+                    .getRawHandle()
+                    .getBlob()
+                    ->getData();
+  EXPECT_EQ(shared.data(), data.data());
+  EXPECT_EQ(shared[3], 4);
+}
+
+TEST(SerializationTest, EveryVersionOfMlirIsRead) {
+  auto source = makeContext(), destination = makeContext();
+  auto module = parse(*source, R"(
+    func.func @f(%a: i32) -> i32 {
+      %0 = arith.addi %a, %a : i32
+      return %0 : i32
+    })");
+  for (int version = 0; version <= 6; ++version) {
+    std::string text;
+    llvm::raw_string_ostream stream(text);
+    BytecodeWriterConfig config("another tool");
+    config.setDesiredBytecodeVersion(version);
+    ASSERT_TRUE(succeeded(writeBytecodeToFile(*module, stream, config)));
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(bytes, loadAt(text, 3));
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(read, deserialize(bytes, *destination));
+    EXPECT_TRUE(isSame(*module, *read));
+  }
+}
+
+#ifdef CTXPOOL_TEST_MLIR_OPT
+TEST(SerializationTest, MlirOptReadsTheBytesAndItsOwnAreRead) {
+  auto source = makeContext(), destination = makeContext();
+  std::filesystem::path folder = std::filesystem::path(testing::TempDir()) /
+                                 ("context_pool-" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  std::string input = (folder / "input.mlirbc").string();
+  std::string output = (folder / "output.mlirbc").string();
+  for (const auto &file : moduleFiles(sourceDir() / "bench" / "modules")) {
+    SCOPED_TRACE(file.string());
+    auto module = parse(*source, readFile(file));
+    // Linalg's verifier notes the maps of named operations as an attribute.
+    EXPECT_TRUE(verifies(*module));
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(bytes, serialize(*module));
+    std::ofstream(input, std::ios::binary) << bytes.getBytes().str();
+    std::string command = std::string(CTXPOOL_TEST_MLIR_OPT) +
+                          " --emit-bytecode " + input + " -o " + output;
+    ASSERT_EQ(std::system(command.c_str()), 0);
+    auto buffer = llvm::MemoryBuffer::getFile(output);
+    ASSERT_TRUE(bool(buffer));
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(loaded, loadSerialized(std::move(*buffer)));
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(read, deserialize(loaded, *destination));
+    expectFaithful(*module, *read);
+  }
+  std::filesystem::remove_all(folder);
+}
+#endif
+
+TEST(SerializationTest, StrippedLocationsAreUnknownButInAttributes) {
+  auto source = makeContext(), destination = makeContext();
+  auto module = parse(*source, R"(
+    module attributes {t.l = loc("kept":1:2)} {
+      func.func @f(%a: i32 loc("gone":3:4)) {
+        return loc("gone":5:6)
+      } loc("gone":7:8)
+    } loc("gone":9:9))");
+  SerializeOptions options;
+  options.stripLocations = true;
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(bytes, serialize(*module, options));
+  EXPECT_FALSE(bytes.getBytes().contains("gone"));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(read, deserialize(bytes, *destination));
+  EXPECT_TRUE(isSame(*module, *read));
+  EXPECT_TRUE(isa<FileLineColLoc>(read->getAttr("t.l")));
+  read->walk([](Operation *op) {
+    EXPECT_TRUE(isa<UnknownLoc>(op->getLoc()));
+    for (Region &region : op->getRegions())
+      for (BlockArgument argument : region.getArguments())
+        EXPECT_TRUE(isa<UnknownLoc>(argument.getLoc()));
+  });
+  // The source has its locations still.
+  EXPECT_TRUE(isa<FileLineColLoc>(module->getLoc()));
+}
+
+TEST(SerializationTest, WhatBytecodeLosesIsRefusedByName) {
+  auto context = makeContext();
+  auto shared = parse(*context, R"(
+    #d = distinct[0]<unit>
+    module {
+      func.func private @f() attributes {t.a = #d, t.b = #dlti.map<"k" = #d>}
+    })");
+  EXPECT_THAT(serialize(*shared), StatusIs(failedPrecondition, "@f"));
+  EXPECT_THAT(serialize(*shared), StatusIs(failedPrecondition, "t.b"));
+  auto wide = parse(*context, R"(
+    module attributes {t.m = #dlti.map<"k" = 0x3FFF0000000000000000000000000001 : f128>} {})");
+  ASSERT_TRUE(wide);
+  EXPECT_THAT(serialize(*wide), StatusIs(failedPrecondition, "t.m"));
+}
+
+TEST(SerializationTest, WhatBytecodeKeepsIsNotRefused) {
+  auto source = makeContext(), destination = makeContext();
+  for (llvm::StringRef text : {
+           // One place: nothing to be confused with.
+           "module attributes {t.m = #dlti.map<\"k\" = distinct[0]<unit>>} {}",
+           // Native encodings are exact.
+           "module attributes {t.a = 0x3FFF0000000000000000000000000001 : "
+           "f128, "
+           "t.d = [distinct[0]<unit>, distinct[1]<unit>, distinct[0]<unit>]} "
+           "{}",
+           // Wide, and not more precise than a double.
+           "module attributes {t.m = #dlti.map<\"k\" = 1.5 : f128>} {}",
+       }) {
+    auto module = parse(*source, text);
+    ASSERT_TRUE(module);
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(bytes, serialize(*module));
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(read, deserialize(bytes, *destination));
+    EXPECT_TRUE(isSame(*module, *read));
+  }
+}
+
+TEST(SerializationTest, WhatIsNotBytecodeIsAnError) {
+  auto context = makeContext();
+  EXPECT_THAT(loadSerialized(nullptr), StatusIs(invalidArgument, "no buffer"));
+  for (llvm::StringRef bytes :
+       {llvm::StringRef(""), llvm::StringRef("M"), llvm::StringRef("module {}"),
+        llvm::StringRef("\0\0\0\0\0\0", 6)})
+    EXPECT_THAT(loadAt(bytes, 1), StatusIs(invalidArgument, "not MLIR"));
+}
+
+TEST(SerializationTest, TruncatedBytesAreAnError) {
+  auto source = makeContext(), destination = makeContext();
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(bytes, serialize(*parse(*source, sampleText())));
+  llvm::StringRef all = bytes.getBytes();
+  for (size_t size = 0; size < all.size();
+       size += std::max<size_t>(1, all.size() / 200)) {
+    auto loaded = loadAt(all.take_front(size), 0);
+    if (size < 4) {
+      EXPECT_THAT(loaded, StatusIs(invalidArgument, "not MLIR"));
+      continue;
+    }
+    ASSERT_THAT(loaded, IsOk());
+    EXPECT_THAT(deserialize(*loaded, *destination),
+                StatusIs(invalidArgument, "cannot read"));
+    EXPECT_THAT(LazyModule::open(*loaded, *destination),
+                StatusIs(invalidArgument, "cannot read"));
+  }
+  EXPECT_THAT(deserialize(bytes, *destination), IsOk());
+}
+
+TEST(SerializationTest, OtherVersionsAreAnErrorThatNamesThem) {
+  auto context = makeContext();
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(bytes, serialize(*parse(*context, "module {}")));
+  std::string changed = bytes.getBytes().str();
+  // After the mark of four bytes: the version, as 2n+1.
+  ASSERT_EQ(changed[4], 13);
+  changed[4] = 15;
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(loaded, loadAt(changed, 0));
+  EXPECT_THAT(deserialize(loaded, *context), StatusIs(invalidArgument, "7"));
+}
+
+TEST(SerializationTest, InvalidModulesAreFoundOnDemand) {
+  auto source = makeContext(), destination = makeContext();
+  auto module = parse(*source, "\"arith.addi\"() : () -> ()");
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(bytes, serialize(*module));
+  EXPECT_THAT(deserialize(bytes, *destination),
+              StatusIs(invalidArgument, "arith.addi"));
+  DeserializeOptions trusted;
+  trusted.verify = false;
+  EXPECT_THAT(deserialize(bytes, *destination, trusted), IsOk());
+}
+
+TEST(SerializationTest, UnknownDialectIsAnError) {
+  auto source = makeContext();
+  MLIRContext destination(MLIRContext::Threading::DISABLED);
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(
+      bytes, serialize(*parse(*source, "func.func @f() { return }")));
+  EXPECT_THAT(deserialize(bytes, destination),
+              StatusIs(invalidArgument, "func"));
+}
+
+TEST(SerializationTest, SeveralThreadsMayReadOneModule) {
+  auto source = makeContext();
+  auto module = parse(*source, sampleText());
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(bytes, serialize(*module));
+  Fingerprint digest = digestOf(*module);
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread != 4; ++thread)
+    threads.emplace_back([&, bytes = bytes] {
+      auto destination = makeContext();
+      auto read = deserialize(bytes, *destination);
+      ASSERT_TRUE(read.ok());
+      EXPECT_EQ(digestOf(**read), digest);
+    });
+  for (std::thread &thread : threads)
+    thread.join();
+}
+
+constexpr llvm::StringLiteral threeFunctions = R"(
+  func.func @a() { return }
+  func.func private @b()
+  func.func @c(%x: i32) -> i32 {
+    %0 = scf.execute_region -> i32 {
+      %1 = arith.addi %x, %x : i32
+      scf.yield %1 : i32
+    }
+    func.call @a() : () -> ()
+    return %0 : i32
+  })";
+
+TEST(LazyModuleTest, ReadsWhatIsAskedFor) {
+  auto source = makeContext(), destination = makeContext();
+  auto module = parse(*source, threeFunctions);
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(bytes, serialize(*module));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(lazy, LazyModule::open(bytes, *destination));
+  EXPECT_THAT(lazy->getSymbols(), testing::ElementsAre("a", "b", "c"));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(function, lazy->materialize("c"));
+  EXPECT_TRUE(isSame(&module->getBody()->back(), function));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(again, lazy->materialize("c"));
+  EXPECT_EQ(function, again);
+  for (Operation &op : *lazy->getModule().getBody())
+    EXPECT_EQ(op.getRegion(0).empty(), &op != function);
+  EXPECT_THAT(lazy->materialize("d"),
+              StatusIs(absl::StatusCode::kNotFound, "'d'"));
+}
+
+TEST(LazyModuleTest, ReleasesWhatWasRead) {
+  auto source = makeContext(), destination = makeContext();
+  OwningOpRef<ModuleOp> released;
+  {
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(bytes,
+                                 serialize(*parse(*source, threeFunctions)));
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(lazy, LazyModule::open(bytes, *destination));
+    EXPECT_THAT(lazy->materialize("a"), IsOk());
+    released = lazy->release();
+  }
+  EXPECT_TRUE(verifies(*released));
+  auto expected = parse(*source, "func.func @a() { return }");
+  EXPECT_TRUE(
+      isSame(&expected->getBody()->front(), &released->getBody()->front()));
+}
+
+TEST(LazyModuleTest, MayReadNothing) {
+  auto context = makeContext();
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(bytes,
+                               serialize(*parse(*context, threeFunctions)));
+  EXPECT_THAT(LazyModule::open(bytes, *context), IsOk());
+  auto function = parse(*context, "func.func @a() { return }");
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(other, serialize(&function->getBody()->front()));
+  EXPECT_THAT(LazyModule::open(other, *context),
+              StatusIs(invalidArgument, "builtin.module"));
+}
+
+class LeaseTransferTest : public testing::Test {
+protected:
+  void SetUp() override {
+    auto made = ContextPool::create(smallTemplate());
+    ASSERT_THAT(made, IsOk());
+    pool = *std::move(made);
+    auto acquired = pool->acquire();
+    ASSERT_THAT(acquired, IsOk());
+    lease = *std::move(acquired);
+  }
+  std::unique_ptr<ContextPool> pool;
+  ContextLease lease;
+};
+
+TEST_F(LeaseTransferTest, BringsInModulesOfEveryForm) {
+  auto source = makeContext();
+  auto module = parse(*source, "func.func @f() { return }");
+  {
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(cloned, lease.cloneIn(*module));
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(bytes, serialize(*module));
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(read, lease.deserialize(bytes));
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(parsed,
+                                 lease.parse("func.func @f() { return }"));
+    EXPECT_TRUE(isSame(*module, *cloned));
+    EXPECT_TRUE(isSame(*module, *read));
+    EXPECT_TRUE(isSame(*module, *parsed));
+  }
+  EXPECT_TRUE(lease.takeDiagnostics().empty());
+}
+
+TEST_F(LeaseTransferTest, SaysWhatIsWrong) {
+  EXPECT_THAT(lease.parse("func.func @", "input.mlir"),
+              StatusIs(invalidArgument, "\"input.mlir\":1:12"));
+  EXPECT_EQ(lease.takeDiagnostics().size(), 1u);
+  EXPECT_THAT(lease.parseFile("/no/such/file.mlir"),
+              StatusIs(absl::StatusCode::kNotFound, "/no/such/file.mlir"));
+  EXPECT_THAT(lease.parse(R"(
+    module attributes {t.w = dense_resource<w> : tensor<4xi8>} {}
+    {-# dialect_resources: { builtin: { w: "0x0000000001020304" } } #-})"),
+              StatusIs(invalidArgument, "alignment"));
+}
+
+TEST_F(LeaseTransferTest, ChargesTheLease) {
+  ContextPoolOptions options;
+  options.maxBytesPerContext = 4000;
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(small,
+                               ContextPool::create(smallTemplate(), options));
+  auto source = makeContext();
+  auto module = parse(*source, "module attributes {t.a = \"" +
+                                   std::string(5000, 'x') + "\"} {}");
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(bytes, serialize(*module));
+  std::string text = genericText(*module);
+  auto expectRetired = [&](auto bringIn) {
+    uint64_t before = small->getStats().retiredByBytes;
+    {
+      CTXPOOL_ASSERT_OK_AND_ASSIGN(lent, small->acquire());
+      EXPECT_THAT(bringIn(lent), IsOk());
+    }
+    EXPECT_EQ(small->getStats().retiredByBytes, before + 1);
+  };
+  expectRetired([&](ContextLease &lent) { return lent.cloneIn(*module); });
+  expectRetired([&](ContextLease &lent) { return lent.deserialize(bytes); });
+  expectRetired([&](ContextLease &lent) { return lent.parse(text); });
+}
+
+} // namespace

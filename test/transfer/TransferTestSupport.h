@@ -1,0 +1,32 @@
+//===- TransferTestSupport.h - What a copy of a module has to be -*- C++ -*-===//
+//
+// Part of the context_pool project, under the Apache License v2.0 with LLVM
+// Exceptions. See LICENSE for license information.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef CONTEXT_POOL_TEST_TRANSFER_TRANSFERTESTSUPPORT_H
+#define CONTEXT_POOL_TEST_TRANSFER_TRANSFERTESTSUPPORT_H
+
+#include "context_pool/ModuleTransfer.h"
+
+#include <string>
+
+namespace ctxpool::test {
+
+/// Whether use lists of all values and the predecessors of all blocks are in
+/// one order. The first difference, empty where there is none.
+std::string compareUseLists(mlir::Operation *lhs, mlir::Operation *rhs);
+
+/// Expects the properties of a copy: equivalence with locations, use lists, the
+/// verifier's opinion, and, with `sameText`, the text with locations.
+void expectFaithful(mlir::Operation *source, mlir::Operation *copy,
+                    bool sameText = true);
+
+/// The operation verifies; nothing is printed where it does not.
+bool verifies(mlir::Operation *op);
+
+} // namespace ctxpool::test
+
+#endif // CONTEXT_POOL_TEST_TRANSFER_TRANSFERTESTSUPPORT_H
