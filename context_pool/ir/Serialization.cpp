@@ -157,9 +157,7 @@ private:
         if (reference.kind != Reference::Kind::Bytes)
           add(reference, isText);
       // Numbers that the dialect prints without an attribute around them.
-      if (isPrinted && hasPrintedFloat(record))
-        return true;
-      return false;
+      return isPrinted && hasPrintedFloat(record);
     }
     value.walkImmediateSubElements(
         [&](Attribute part) { add(Reference::to(part), isText); },

@@ -113,7 +113,7 @@ std::string Translator::takeReasons() {
   return reasons.empty() ? reasons : ": " + reasons;
 }
 
-void Translator::fail(absl::Status error) {
+void Translator::fail(const absl::Status &error) {
   if (status.ok())
     status = absl::Status(error.code(),
                           absl::StrCat(error.message(), takeReasons()));

@@ -140,7 +140,7 @@ private:
                       TranslatedProperties &result);
   void forget();
   void capture();
-  void fail(absl::Status error);
+  void fail(const absl::Status &error);
   std::string takeReasons();
 
   mlir::Attribute find(mlir::Attribute part) override;
