@@ -354,7 +354,7 @@ bool Translator::readProperties(Operation *op, NameTranslation &name,
   for (const AsmDialectResourceHandle &handle : record.handles) {
     absl::Status error = findResource(handle, handles.emplace_back());
     if (!error.ok()) {
-      fail(std::move(error));
+      fail(error);
       return false;
     }
   }
