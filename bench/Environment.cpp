@@ -124,11 +124,11 @@ bool bench::canWriteReport(llvm::StringRef path) {
   {
     llvm::raw_fd_ostream stream(path, error, llvm::sys::fs::OF_Append);
   }
+  // No report is better than an empty one, should the run end early.
+  if (!error && !existed)
+    error = llvm::sys::fs::remove(path);
   if (error)
     printError("cannot write '" + path + "': " + error.message());
-  else if (!existed)
-    // No report is better than an empty one, should the run end early.
-    (void)llvm::sys::fs::remove(path);
   return !error;
 }
 

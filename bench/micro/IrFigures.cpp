@@ -304,7 +304,7 @@ std::vector<Figure> bench::makeIrFigures() {
   for (auto [operations, size] :
        {std::pair(1000, "1k"), std::pair(100000, "100k")}) {
     auto add = [&, operations = operations, suffix = std::string("/") + size](
-                   std::string id, std::string what, double asked,
+                   const std::string &id, std::string what, double asked,
                    double (DigestTimer::*digest)(),
                    double (DigestTimer::*other)()) {
       figures.push_back({id + suffix, std::move(what), atMost, asked, "x", [=] {
