@@ -16,7 +16,7 @@
 #include "bench/Statistics.h"
 #include "bench/TextTable.h"
 
-#include "context_pool/context/Pipeline.h"
+#include "context_pool/support/Pipeline.h"
 
 #include "mlir/IR/DialectRegistry.h"
 #include "llvm/ADT/STLExtras.h"

@@ -15,7 +15,7 @@
 #include "bench/TextTable.h"
 
 #include "context_pool/ContextTemplate.h"
-#include "context_pool/context/Pipeline.h"
+#include "context_pool/support/Pipeline.h"
 
 #include "absl/status/statusor.h"
 #include "mlir/IR/DialectRegistry.h"

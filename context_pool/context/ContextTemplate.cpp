@@ -10,7 +10,7 @@
 
 #include "context_pool/Diagnostics.h"
 #include "context_pool/context/LoadTrace.h"
-#include "context_pool/context/Pipeline.h"
+#include "context_pool/support/Pipeline.h"
 #include "context_pool/context/TemplateImpl.h"
 
 #include "absl/strings/str_cat.h"

@@ -8,7 +8,7 @@
 
 #include "context_pool/context/PooledContext.h"
 
-#include "context_pool/context/Pipeline.h"
+#include "context_pool/support/Pipeline.h"
 #include "context_pool/context/PoolState.h"
 
 #include "mlir/IR/Diagnostics.h"

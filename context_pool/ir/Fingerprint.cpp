@@ -16,7 +16,6 @@
 #include "mlir/IR/Block.h"
 #include "mlir/IR/Operation.h"
 #include "mlir/IR/Region.h"
-#include "llvm/ADT/StringExtras.h"
 #include "llvm/Config/llvm-config.h"
 #include "llvm/Support/BLAKE3.h"
 #include "llvm/Support/Compiler.h"
@@ -552,24 +551,6 @@ Fingerprinter::compute(Operation *op, const StructuralOptions &options) {
 absl::StatusOr<Fingerprint> fingerprint(Operation *op,
                                         const StructuralOptions &options) {
   return Fingerprinter(*op->getContext()).compute(op, options);
-}
-
-std::string Fingerprint::toHex() const {
-  return llvm::toHex(llvm::ArrayRef<uint8_t>(bytes), /*LowerCase=*/true);
-}
-
-std::optional<Fingerprint> Fingerprint::fromHex(llvm::StringRef hex) {
-  Fingerprint result;
-  if (hex.size() != 2 * result.bytes.size())
-    return std::nullopt;
-  for (size_t i = 0; i != result.bytes.size(); ++i) {
-    unsigned high = llvm::hexDigitValue(hex[2 * i]);
-    unsigned low = llvm::hexDigitValue(hex[2 * i + 1]);
-    if (high > 15 || low > 15)
-      return std::nullopt;
-    result.bytes[i] = static_cast<uint8_t>(high << 4 | low);
-  }
-  return result;
 }
 
 } // namespace ctxpool

@@ -6,8 +6,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef CONTEXT_POOL_CONTEXT_PIPELINE_H
-#define CONTEXT_POOL_CONTEXT_PIPELINE_H
+#ifndef CONTEXT_POOL_SUPPORT_PIPELINE_H
+#define CONTEXT_POOL_SUPPORT_PIPELINE_H
 
 #include "absl/status/statusor.h"
 #include "mlir/Pass/PassManager.h"
@@ -23,4 +23,4 @@ absl::StatusOr<mlir::OpPassManager> parsePipeline(llvm::StringRef text);
 
 } // namespace ctxpool::detail
 
-#endif // CONTEXT_POOL_CONTEXT_PIPELINE_H
+#endif // CONTEXT_POOL_SUPPORT_PIPELINE_H

@@ -6,7 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "context_pool/context/Pipeline.h"
+#include "context_pool/support/Pipeline.h"
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
