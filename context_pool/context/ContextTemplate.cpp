@@ -200,6 +200,9 @@ absl::StatusOr<std::unique_ptr<mlir::MLIRContext>> ContextTemplate::clone(
   // the template are given to it once its dialects are loaded.
   auto context = std::make_unique<mlir::MLIRContext>(
       impl->registry, mlir::MLIRContext::Threading::DISABLED);
+  // The constructor's setting alone leaves the uniquers of attributes and types
+  // taking locks, for threads that there are none of.
+  context->disableMultithreading();
   prepare(*context);
   for (const std::string &dialect : impl->requested)
     context->getOrLoadDialect(dialect);
