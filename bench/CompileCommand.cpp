@@ -12,7 +12,8 @@
 #include "bench/CompileRun.h"
 #include "bench/Environment.h"
 #include "bench/ModuleSource.h"
-#include "bench/Registration.h"
+#include "bench/PipelineFlags.h"
+#include "bench/ReportFlag.h"
 #include "bench/Statistics.h"
 #include "bench/TextTable.h"
 
@@ -46,12 +47,10 @@ static cl::OptionCategory category("Options of compile");
 
 static cl::list<std::string> files(cl::Positional, cl::sub(compileCommand),
                                    cl::cat(category), cl::desc("[FILES...]"));
-static cl::opt<std::string> passPipeline(
-    "pass-pipeline", cl::sub(compileCommand), cl::cat(category),
-    cl::value_desc("text"),
-    cl::desc("Pipeline with its anchor, such as builtin.module(cse);\n"
-             "overrides the one that a file names in its first\n"
-             "line, // PIPELINE: <text>"));
+static PipelineFlags
+    pipelineFlags(compileCommand, category,
+                  "overrides the one that a file names in its first\n"
+                  "line, // PIPELINE: <text>");
 static cl::list<std::string>
     modeNames("modes", cl::sub(compileCommand), cl::cat(category),
               cl::CommaSeparated, cl::value_desc("a,b,..."),
@@ -80,10 +79,7 @@ static cl::list<std::string> preloadNames(
     cl::desc("Dialects that the pool's contexts begin with: pipeline\n"
              "(default: what the pipelines' passes depend on), all,\n"
              "none, or names a,b,c"));
-static cl::opt<std::string> jsonPath(
-    "json", cl::sub(compileCommand), cl::cat(category), cl::value_desc("file"),
-    cl::desc("Write the report as JSON as well; -: to standard output,\n"
-             "in place of the table"));
+static ReportFlag reportFlag(compileCommand, category);
 static cl::opt<bool>
     perModule("per-module", cl::sub(compileCommand), cl::cat(category),
               cl::desc("Add a table of the median latency of each module"));
@@ -93,14 +89,6 @@ static cl::opt<bool>
 static cl::opt<bool> allowUnregistered(
     "allow-unregistered-dialect", cl::sub(compileCommand), cl::cat(category),
     cl::desc("Allow operations of dialects that are not registered"));
-static cl::list<std::string>
-    dialectPlugins("load-dialect-plugin", cl::sub(compileCommand),
-                   cl::cat(category), cl::value_desc("so"),
-                   cl::desc("Load dialects from a plugin library"));
-static cl::list<std::string>
-    passPlugins("load-pass-plugin", cl::sub(compileCommand), cl::cat(category),
-                cl::value_desc("so"),
-                cl::desc("Load passes from a plugin library"));
 static constexpr llvm::StringLiteral explanation = R"(
 FILES are .mlir text or .mlirbc bytecode, folders of them (searched recursively),
 or - for standard input; none: the bundled modules.
@@ -130,12 +118,10 @@ static std::string checkOptions() {
     return llvm::formatv("--requests={0} --warmup={1}: at most {2} of each",
                          requestCount.getValue(), warmupCount.getValue(),
                          maxRequests);
-  if (jsonPath.getNumOccurrences() && jsonPath.empty())
-    return "--json= names no file";
-  if (passPipeline.getNumOccurrences() && passPipeline.empty())
-    return "--pass-pipeline= is empty; builtin.module() runs no pass";
-  if (llvm::count(files, "-") > 1)
-    return "'-' is given twice, and standard input can be read once";
+  if (std::string complaint = reportFlag.check(); !complaint.empty())
+    return complaint;
+  if (std::string complaint = checkFiles(files); !complaint.empty())
+    return complaint;
 
   llvm::StringSet<> seen;
   for (const std::string &mode : modeNames) {
@@ -205,8 +191,8 @@ static bool choosePipelines(std::vector<ModuleSource> &sources) {
   for (ModuleSource &source : sources) {
     if (!source.error.empty())
       continue;
-    if (!passPipeline.empty()) {
-      source.pipeline = passPipeline;
+    if (!pipelineFlags.getPipeline().empty()) {
+      source.pipeline = pipelineFlags.getPipeline();
       continue;
     }
     if (source.pipeline.empty()) {
@@ -291,14 +277,6 @@ static void printProblems(llvm::ArrayRef<Entry> entries,
 //===----------------------------------------------------------------------===//
 // Reports
 //===----------------------------------------------------------------------===//
-
-/// Three digits or more: `0.12`, `12.3`, `1234`.
-static std::string formatNumber(double value) {
-  if (value < 10)
-    return llvm::formatv("{0:F2}", value);
-  return value < 100 ? llvm::formatv("{0:F1}", value)
-                     : llvm::formatv("{0:F0}", value);
-}
 
 static std::string formatMillis(double microseconds) {
   return formatNumber(microseconds / 1000);
@@ -387,12 +365,8 @@ static void printPerModule(const CompileRunOutcome &outcome,
   table.addRow(std::move(header));
   table.addRule();
   for (auto [number, source] : llvm::enumerate(sources)) {
-    // The end of a path tells more than its beginning.
-    llvm::StringRef name = source.name;
-    constexpr size_t maxName = 48;
     std::vector<std::string> row = {
-        name.size() > maxName ? "..." + name.take_back(maxName - 3).str()
-                              : name.str(),
+        shortenPath(source.name),
         source.bytes ? std::to_string(source.bytes->getBufferSize()) : "-"};
     for (const ModeOutcome &mode : outcome.modes) {
       const std::vector<double> &latencies = mode.latenciesUs[number];
@@ -512,13 +486,8 @@ int bench::runCompile(int argc, char **argv) {
     return usageError(complaint, "compile");
 
   mlir::DialectRegistry registry;
-  if (!registerEverything(registry, dialectPlugins, passPlugins))
-    return exitFailure;
-  if (!passPipeline.empty())
-    if (auto parsed = detail::parsePipeline(passPipeline); !parsed.ok())
-      return usageError("--pass-pipeline: " +
-                            std::string(parsed.status().message()),
-                        "compile");
+  if (int status = pipelineFlags.setUp(registry, "compile"))
+    return status;
 
   std::vector<ModuleSource> sources =
       files.empty() ? readBundledModules() : readModules(files);
@@ -546,7 +515,7 @@ int bench::runCompile(int argc, char **argv) {
                        : static_cast<unsigned>(std::min<size_t>(
                              sources.size() * options.setup.threads, 512));
 
-  if (!jsonPath.empty() && !canWriteReport(jsonPath))
+  if (!reportFlag.canWrite())
     return exitFailure;
 
   warnOfHandicap();
@@ -576,8 +545,7 @@ int bench::runCompile(int argc, char **argv) {
   printProblems(llvm::ArrayRef(outcome->mismatches), sources,
                 options.modes.size(), "differed");
 
-  bool written = true;
-  if (jsonPath != "-") {
+  if (reportFlag.leavesStandardOutput()) {
     printHeader(sources, options);
     printModes(*outcome);
     printSpeedups(*outcome);
@@ -585,10 +553,9 @@ int bench::runCompile(int argc, char **argv) {
       printPerModule(*outcome, sources);
     llvm::outs().flush();
   }
-  if (!jsonPath.empty())
-    written = writeReport(
-        makeJson(*outcome, sources, options, llvm::ArrayRef(argv, argc)),
-        jsonPath);
+  bool written = reportFlag.write([&] {
+    return makeJson(*outcome, sources, options, llvm::ArrayRef(argv, argc));
+  });
   return outcome->failures.empty() && outcome->mismatches.empty() && written
              ? exitSuccess
              : exitFailure;
