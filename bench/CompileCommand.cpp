@@ -8,6 +8,7 @@
 
 #include "bench/CommandLine.h"
 #include "bench/Commands.h"
+#include "bench/CompileInput.h"
 #include "bench/CompileMode.h"
 #include "bench/CompileRun.h"
 #include "bench/Environment.h"
@@ -16,6 +17,7 @@
 #include "bench/ReportFlag.h"
 #include "bench/Statistics.h"
 #include "bench/TextTable.h"
+#include "bench/ThreadTeam.h"
 
 #include "context_pool/context/Pipeline.h"
 
@@ -58,6 +60,15 @@ static cl::list<std::string>
                        "fresh: a new context with every dialect loaded\n"
                        "fresh-lazy: a new context, dialects on demand\n"
                        "pool: a lease of a context pool"));
+static cl::opt<std::string>
+    inputName("input", cl::sub(compileCommand), cl::cat(category),
+              cl::value_desc("what"), cl::init("files"),
+              cl::desc("What a request brings:\n"
+                       "files: the bytes of the file (default)\n"
+                       "text: text; bytecode is printed beforehand\n"
+                       "bytecode: bytecode; text is written beforehand\n"
+                       "module: a module that is live in a context of a\n"
+                       "front end, and is cloned from there"));
 static cl::opt<unsigned>
     threadCount("threads", cl::sub(compileCommand), cl::cat(category),
                 cl::value_desc("n"),
@@ -93,11 +104,12 @@ static constexpr llvm::StringLiteral explanation = R"(
 FILES are .mlir text or .mlirbc bytecode, folders of them (searched recursively),
 or - for standard input; none: the bundled modules.
 
-A request parses and verifies a module, runs its pipeline, writes the result as
-bytecode and destroys what it made. The modes take turns in blocks of the same
-requests; no context has threads of its own. Every result is compared with that of
-a fresh context. Throughput and latency are of requests that did not fail; peak is
-the memory of a process of its own that serves one mode's requests.
+A request parses and verifies a module (or clones a live one, which was verified),
+runs its pipeline, writes the result as bytecode and destroys what it made. The
+modes take turns in blocks of the same requests; no context has threads of its own.
+Every result is compared with that of a fresh context which parsed the module.
+Throughput and latency are of requests that did not fail; peak is the memory of a
+process of its own that serves one mode's requests, live modules included.
 )";
 
 //===----------------------------------------------------------------------===//
@@ -122,6 +134,10 @@ static std::string checkOptions() {
     return complaint;
   if (std::string complaint = checkFiles(files); !complaint.empty())
     return complaint;
+
+  if (!findCompileInput(inputName))
+    return "--input: '" + inputName + "' is not an input; the inputs are " +
+           llvm::join(getCompileInputNames(), ", ");
 
   llvm::StringSet<> seen;
   for (const std::string &mode : modeNames) {
@@ -296,7 +312,9 @@ static void printHeader(llvm::ArrayRef<ModuleSource> sources,
                << (sources.size() == 1 ? " module, " : " modules, ")
                << options.requests << " requests a mode after "
                << options.warmup << " of warm-up, " << options.setup.threads
-               << (options.setup.threads == 1 ? " thread\n" : " threads\n")
+               << (options.setup.threads == 1 ? " thread" : " threads")
+               << (inputName.getNumOccurrences() ? ", input: " + inputName : "")
+               << "\n"
                << environment.describeBuild() << "\n"
                << environment.cpuCount << " x " << environment.cpu << ", "
                << environment.operatingSystem << "\n\n";
@@ -420,6 +438,7 @@ static llvm::json::Object makeJson(const CompileRunOutcome &outcome,
                                    llvm::ArrayRef<char *> commandLine) {
   llvm::json::Object report = makeReport("compile", commandLine);
   report["threads"] = options.setup.threads;
+  report["input"] = inputName;
   report["requests"] = options.requests;
   report["warmup"] = options.warmup;
   report["preload"] =
@@ -522,6 +541,15 @@ int bench::runCompile(int argc, char **argv) {
   if (anyWithoutPipeline)
     printWarning("some modules have no pipeline and --pass-pipeline is not "
                  "given: they are parsed, verified and written only");
+  int converted = runOnLargeStack(
+      [&] {
+        convertSources(sources, *findCompileInput(inputName), registry,
+                       allowUnregistered);
+        return exitSuccess;
+      },
+      exitFailure);
+  if (converted != exitSuccess)
+    return converted;
   if (options.requests < sources.size())
     printWarning(llvm::formatv("{0} requests do not reach all {1} modules",
                                options.requests, sources.size()));

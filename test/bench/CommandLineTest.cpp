@@ -91,6 +91,11 @@ INSTANTIATE_TEST_SUITE_P(
                    "--pass-pipeline= is empty"},
         WrongUsage{"StandardInputTwice", {"compile", "-", "-"}, "twice"},
         WrongUsage{"JsonWithoutFile", {"compile", "--json="}, "names no file"},
+        WrongUsage{"UnknownInput",
+                   {"compile", "--input=live"},
+                   "'live' is not an input; the inputs are files, text, "
+                   "bytecode, module"},
+        WrongUsage{"NoInput", {"compile", "--input="}, "'' is not an input"},
         WrongUsage{"TransferWithoutFiles", {"transfer"}, "no file is given"},
         WrongUsage{
             "TransferStandardInputTwice", {"transfer", "-", "-"}, "twice"},
@@ -135,7 +140,7 @@ TEST(CommandLineTest, HelpOfACommandListsItsOptionsAndNoneOfLlvms) {
   EXPECT_THAT(run.err, IsEmpty());
   for (const char *option :
        {"--pass-pipeline", "--modes", "--threads", "--requests", "--warmup",
-        "--preload", "--json", "--no-progress",
+        "--preload", "--input", "--json", "--no-progress",
         "--load-dialect-plugin", "--load-pass-plugin",
         "--allow-unregistered-dialect"})
     EXPECT_THAT(run.out, HasSubstr(option));
