@@ -28,6 +28,7 @@
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/PrettyStackTrace.h"
 #include "llvm/Support/raw_ostream.h"
 
 #include <algorithm>
@@ -225,6 +226,9 @@ measureFile(const ModuleSource &source, const mlir::DialectRegistry &registry) {
       size_t way = (round + turn) % wayCount;
       if (failed[way])
         continue;
+      // MLIR may crash on what it printed itself: the dump names the file.
+      llvm::PrettyStackTraceFormat dumped("'%s', way '%s'", source.name.c_str(),
+                                          wayNames[way].str().c_str());
       absl::StatusOr<double> time = transfer.measure(Way(way));
       if (!time.ok()) {
         failed[way] = true;
