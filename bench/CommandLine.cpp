@@ -33,6 +33,12 @@ std::string bench::nameFile(llvm::StringRef file, llvm::StringRef message) {
   return (file + ": " + message).str();
 }
 
+std::string bench::checkFiles(llvm::ArrayRef<std::string> files) {
+  return llvm::count(files, "-") > 1
+             ? "'-' is given twice, and standard input can be read once"
+             : "";
+}
+
 int bench::usageError(const llvm::Twine &message, llvm::StringRef command) {
   // MLIR's complaints about a pipeline show the text in further lines.
   std::string text = message.str();

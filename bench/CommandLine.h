@@ -9,6 +9,7 @@
 #ifndef CONTEXT_POOL_BENCH_COMMANDLINE_H
 #define CONTEXT_POOL_BENCH_COMMANDLINE_H
 
+#include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/StringRef.h"
 #include "llvm/ADT/Twine.h"
 #include "llvm/Support/CommandLine.h"
@@ -30,6 +31,9 @@ void printError(const llvm::Twine &message);
 /// `message` with `file` in front, unless it names the file itself,
 /// as diagnostics do.
 std::string nameFile(llvm::StringRef file, llvm::StringRef message);
+
+/// Why the FILES of a command line are wrong; empty where they are not.
+std::string checkFiles(llvm::ArrayRef<std::string> files);
 
 /// Prints `ctxpool-bench: warning: <message>` to stderr.
 void printWarning(const llvm::Twine &message);

@@ -20,6 +20,7 @@ int runDialects(int argc, char **argv);
 int runDiff(int argc, char **argv);
 int runFingerprint(int argc, char **argv);
 int runMicro(int argc, char **argv);
+int runTransfer(int argc, char **argv);
 
 } // namespace ctxpool::bench
 

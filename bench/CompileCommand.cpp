@@ -8,13 +8,16 @@
 
 #include "bench/CommandLine.h"
 #include "bench/Commands.h"
+#include "bench/CompileInput.h"
 #include "bench/CompileMode.h"
 #include "bench/CompileRun.h"
 #include "bench/Environment.h"
 #include "bench/ModuleSource.h"
-#include "bench/Registration.h"
+#include "bench/PipelineFlags.h"
+#include "bench/ReportFlag.h"
 #include "bench/Statistics.h"
 #include "bench/TextTable.h"
+#include "bench/ThreadTeam.h"
 
 #include "context_pool/support/Pipeline.h"
 
@@ -46,12 +49,10 @@ static cl::OptionCategory category("Options of compile");
 
 static cl::list<std::string> files(cl::Positional, cl::sub(compileCommand),
                                    cl::cat(category), cl::desc("[FILES...]"));
-static cl::opt<std::string> passPipeline(
-    "pass-pipeline", cl::sub(compileCommand), cl::cat(category),
-    cl::value_desc("text"),
-    cl::desc("Pipeline with its anchor, such as builtin.module(cse);\n"
-             "overrides the one that a file names in its first\n"
-             "line, // PIPELINE: <text>"));
+static PipelineFlags
+    pipelineFlags(compileCommand, category,
+                  "overrides the one that a file names in its first\n"
+                  "line, // PIPELINE: <text>");
 static cl::list<std::string>
     modeNames("modes", cl::sub(compileCommand), cl::cat(category),
               cl::CommaSeparated, cl::value_desc("a,b,..."),
@@ -59,6 +60,15 @@ static cl::list<std::string>
                        "fresh: a new context with every dialect loaded\n"
                        "fresh-lazy: a new context, dialects on demand\n"
                        "pool: a lease of a context pool"));
+static cl::opt<std::string>
+    inputName("input", cl::sub(compileCommand), cl::cat(category),
+              cl::value_desc("what"), cl::init("files"),
+              cl::desc("What a request brings:\n"
+                       "files: the bytes of the file (default)\n"
+                       "text: text; bytecode is printed beforehand\n"
+                       "bytecode: bytecode; text is written beforehand\n"
+                       "module: a module that is live in a context of a\n"
+                       "front end, and is cloned from there"));
 static cl::opt<unsigned>
     threadCount("threads", cl::sub(compileCommand), cl::cat(category),
                 cl::value_desc("n"),
@@ -80,10 +90,7 @@ static cl::list<std::string> preloadNames(
     cl::desc("Dialects that the pool's contexts begin with: pipeline\n"
              "(default: what the pipelines' passes depend on), all,\n"
              "none, or names a,b,c"));
-static cl::opt<std::string> jsonPath(
-    "json", cl::sub(compileCommand), cl::cat(category), cl::value_desc("file"),
-    cl::desc("Write the report as JSON as well; -: to standard output,\n"
-             "in place of the table"));
+static ReportFlag reportFlag(compileCommand, category);
 static cl::opt<bool>
     perModule("per-module", cl::sub(compileCommand), cl::cat(category),
               cl::desc("Add a table of the median latency of each module"));
@@ -93,23 +100,16 @@ static cl::opt<bool>
 static cl::opt<bool> allowUnregistered(
     "allow-unregistered-dialect", cl::sub(compileCommand), cl::cat(category),
     cl::desc("Allow operations of dialects that are not registered"));
-static cl::list<std::string>
-    dialectPlugins("load-dialect-plugin", cl::sub(compileCommand),
-                   cl::cat(category), cl::value_desc("so"),
-                   cl::desc("Load dialects from a plugin library"));
-static cl::list<std::string>
-    passPlugins("load-pass-plugin", cl::sub(compileCommand), cl::cat(category),
-                cl::value_desc("so"),
-                cl::desc("Load passes from a plugin library"));
 static constexpr llvm::StringLiteral explanation = R"(
 FILES are .mlir text or .mlirbc bytecode, folders of them (searched recursively),
 or - for standard input; none: the bundled modules.
 
-A request parses and verifies a module, runs its pipeline, writes the result as
-bytecode and destroys what it made. The modes take turns in blocks of the same
-requests; no context has threads of its own. Every result is compared with that of
-a fresh context. Throughput and latency are of requests that did not fail; peak is
-the memory of a process of its own that serves one mode's requests.
+A request parses and verifies a module (or clones a live one, which was verified),
+runs its pipeline, writes the result as bytecode and destroys what it made. The
+modes take turns in blocks of the same requests; no context has threads of its own.
+Every result is compared with that of a fresh context which parsed the module.
+Throughput and latency are of requests that did not fail; peak is the memory of a
+process of its own that serves one mode's requests, live modules included.
 )";
 
 //===----------------------------------------------------------------------===//
@@ -130,12 +130,14 @@ static std::string checkOptions() {
     return llvm::formatv("--requests={0} --warmup={1}: at most {2} of each",
                          requestCount.getValue(), warmupCount.getValue(),
                          maxRequests);
-  if (jsonPath.getNumOccurrences() && jsonPath.empty())
-    return "--json= names no file";
-  if (passPipeline.getNumOccurrences() && passPipeline.empty())
-    return "--pass-pipeline= is empty; builtin.module() runs no pass";
-  if (llvm::count(files, "-") > 1)
-    return "'-' is given twice, and standard input can be read once";
+  if (std::string complaint = reportFlag.check(); !complaint.empty())
+    return complaint;
+  if (std::string complaint = checkFiles(files); !complaint.empty())
+    return complaint;
+
+  if (!findCompileInput(inputName))
+    return "--input: '" + inputName + "' is not an input; the inputs are " +
+           llvm::join(getCompileInputNames(), ", ");
 
   llvm::StringSet<> seen;
   for (const std::string &mode : modeNames) {
@@ -205,8 +207,8 @@ static bool choosePipelines(std::vector<ModuleSource> &sources) {
   for (ModuleSource &source : sources) {
     if (!source.error.empty())
       continue;
-    if (!passPipeline.empty()) {
-      source.pipeline = passPipeline;
+    if (!pipelineFlags.getPipeline().empty()) {
+      source.pipeline = pipelineFlags.getPipeline();
       continue;
     }
     if (source.pipeline.empty()) {
@@ -292,14 +294,6 @@ static void printProblems(llvm::ArrayRef<Entry> entries,
 // Reports
 //===----------------------------------------------------------------------===//
 
-/// Three digits or more: `0.12`, `12.3`, `1234`.
-static std::string formatNumber(double value) {
-  if (value < 10)
-    return llvm::formatv("{0:F2}", value);
-  return value < 100 ? llvm::formatv("{0:F1}", value)
-                     : llvm::formatv("{0:F0}", value);
-}
-
 static std::string formatMillis(double microseconds) {
   return formatNumber(microseconds / 1000);
 }
@@ -318,7 +312,9 @@ static void printHeader(llvm::ArrayRef<ModuleSource> sources,
                << (sources.size() == 1 ? " module, " : " modules, ")
                << options.requests << " requests a mode after "
                << options.warmup << " of warm-up, " << options.setup.threads
-               << (options.setup.threads == 1 ? " thread\n" : " threads\n")
+               << (options.setup.threads == 1 ? " thread" : " threads")
+               << (inputName.getNumOccurrences() ? ", input: " + inputName : "")
+               << "\n"
                << environment.describeBuild() << "\n"
                << environment.cpuCount << " x " << environment.cpu << ", "
                << environment.operatingSystem << "\n\n";
@@ -387,12 +383,8 @@ static void printPerModule(const CompileRunOutcome &outcome,
   table.addRow(std::move(header));
   table.addRule();
   for (auto [number, source] : llvm::enumerate(sources)) {
-    // The end of a path tells more than its beginning.
-    llvm::StringRef name = source.name;
-    constexpr size_t maxName = 48;
     std::vector<std::string> row = {
-        name.size() > maxName ? "..." + name.take_back(maxName - 3).str()
-                              : name.str(),
+        shortenPath(source.name),
         source.bytes ? std::to_string(source.bytes->getBufferSize()) : "-"};
     for (const ModeOutcome &mode : outcome.modes) {
       const std::vector<double> &latencies = mode.latenciesUs[number];
@@ -446,6 +438,7 @@ static llvm::json::Object makeJson(const CompileRunOutcome &outcome,
                                    llvm::ArrayRef<char *> commandLine) {
   llvm::json::Object report = makeReport("compile", commandLine);
   report["threads"] = options.setup.threads;
+  report["input"] = inputName;
   report["requests"] = options.requests;
   report["warmup"] = options.warmup;
   report["preload"] =
@@ -512,13 +505,8 @@ int bench::runCompile(int argc, char **argv) {
     return usageError(complaint, "compile");
 
   mlir::DialectRegistry registry;
-  if (!registerEverything(registry, dialectPlugins, passPlugins))
-    return exitFailure;
-  if (!passPipeline.empty())
-    if (auto parsed = detail::parsePipeline(passPipeline); !parsed.ok())
-      return usageError("--pass-pipeline: " +
-                            std::string(parsed.status().message()),
-                        "compile");
+  if (int status = pipelineFlags.setUp(registry, "compile"))
+    return status;
 
   std::vector<ModuleSource> sources =
       files.empty() ? readBundledModules() : readModules(files);
@@ -546,13 +534,22 @@ int bench::runCompile(int argc, char **argv) {
                        : static_cast<unsigned>(std::min<size_t>(
                              sources.size() * options.setup.threads, 512));
 
-  if (!jsonPath.empty() && !canWriteReport(jsonPath))
+  if (!reportFlag.canWrite())
     return exitFailure;
 
   warnOfHandicap();
   if (anyWithoutPipeline)
     printWarning("some modules have no pipeline and --pass-pipeline is not "
                  "given: they are parsed, verified and written only");
+  int converted = runOnLargeStack(
+      [&] {
+        convertSources(sources, *findCompileInput(inputName), registry,
+                       allowUnregistered);
+        return exitSuccess;
+      },
+      exitFailure);
+  if (converted != exitSuccess)
+    return converted;
   if (options.requests < sources.size())
     printWarning(llvm::formatv("{0} requests do not reach all {1} modules",
                                options.requests, sources.size()));
@@ -576,8 +573,7 @@ int bench::runCompile(int argc, char **argv) {
   printProblems(llvm::ArrayRef(outcome->mismatches), sources,
                 options.modes.size(), "differed");
 
-  bool written = true;
-  if (jsonPath != "-") {
+  if (reportFlag.leavesStandardOutput()) {
     printHeader(sources, options);
     printModes(*outcome);
     printSpeedups(*outcome);
@@ -585,10 +581,9 @@ int bench::runCompile(int argc, char **argv) {
       printPerModule(*outcome, sources);
     llvm::outs().flush();
   }
-  if (!jsonPath.empty())
-    written = writeReport(
-        makeJson(*outcome, sources, options, llvm::ArrayRef(argv, argc)),
-        jsonPath);
+  bool written = reportFlag.write([&] {
+    return makeJson(*outcome, sources, options, llvm::ArrayRef(argv, argc));
+  });
   return outcome->failures.empty() && outcome->mismatches.empty() && written
              ? exitSuccess
              : exitFailure;

@@ -12,6 +12,7 @@
 
 #include "context_pool/ContextPool.h"
 #include "context_pool/ContextTemplate.h"
+#include "context_pool/ModuleTransfer.h"
 #include "context_pool/support/Pipeline.h"
 
 #include "absl/status/status.h"
@@ -48,16 +49,32 @@ makeFailure(llvm::StringRef step,
       " failed: ", reason.empty() ? "MLIR gave no reason" : reason));
 }
 
-/// The request itself, the same in every mode. `takeDiagnostics` gives those of
-/// this request.
-static absl::StatusOr<std::string>
-compile(const ModuleSource &source, mlir::MLIRContext &context,
-        mlir::PassManager &passManager,
-        llvm::function_ref<std::vector<CapturedDiagnostic>()> takeDiagnostics) {
+/// Gives the diagnostics of this request.
+using TakeDiagnostics = llvm::function_ref<std::vector<CapturedDiagnostic>()>;
+
+using Received = absl::StatusOr<mlir::OwningOpRef<mlir::Operation *>>;
+
+static Received parse(const ModuleSource &source, mlir::MLIRContext &context,
+                      TakeDiagnostics takeDiagnostics) {
   mlir::OwningOpRef<mlir::ModuleOp> module =
       parseModule(*source.bytes, context, /*verify=*/true);
   if (!module)
     return makeFailure("parsing", takeDiagnostics());
+  return mlir::OwningOpRef<mlir::Operation *>(module.release());
+}
+
+static absl::Status addStep(llvm::StringRef step, const absl::Status &status) {
+  return absl::Status(status.code(),
+                      absl::StrCat(step.str(), ": ", status.message()));
+}
+
+/// The request itself, the same in every mode once its module is there.
+static absl::StatusOr<std::string> compile(Received received,
+                                           mlir::PassManager &passManager,
+                                           TakeDiagnostics takeDiagnostics) {
+  if (!received.ok())
+    return received.status();
+  mlir::OwningOpRef<mlir::Operation *> module = *std::move(received);
   if (failed(passManager.run(*module)))
     return makeFailure("the pipeline", takeDiagnostics());
   std::string bytecode;
@@ -68,17 +85,24 @@ compile(const ModuleSource &source, mlir::MLIRContext &context,
   return bytecode;
 }
 
-static absl::Status addSource(const absl::Status &status) {
-  return absl::Status(
-      status.code(), absl::StrCat("the pipeline is wrong: ", status.message()));
+static constexpr llvm::StringLiteral pipelineIsWrong = "the pipeline is wrong";
+
+static mlir::Operation *getLive(const ModuleSource &source) {
+  return source.live->module.get().getOperation();
+}
+
+static Received nameCloning(Received cloned) {
+  if (!cloned.ok())
+    return addStep("cloning failed", cloned.status());
+  return cloned;
 }
 
 namespace {
 
 class FreshMode final : public CompileMode {
 public:
-  FreshMode(bool loadsAll, const CompileSetup &theSetup)
-      : loadAll(loadsAll), setup(theSetup) {}
+  FreshMode(bool loadsAll, bool takesLive, const CompileSetup &theSetup)
+      : loadAll(loadsAll), takeLive(takesLive), setup(theSetup) {}
 
   llvm::StringRef getName() const override {
     return loadAll ? "fresh" : "fresh-lazy";
@@ -96,15 +120,19 @@ public:
     absl::StatusOr<mlir::OpPassManager> pipeline =
         detail::parsePipeline(getPipeline(source));
     if (!pipeline.ok())
-      return addSource(pipeline.status());
+      return addStep(pipelineIsWrong, pipeline.status());
     mlir::PassManager passManager(&context, pipeline->getOpAnchorName());
     static_cast<mlir::OpPassManager &>(passManager) = *std::move(pipeline);
-    return compile(source, context, passManager,
-                   [&] { return diagnostics.take(); });
+    auto takeDiagnostics = [&] { return diagnostics.take(); };
+    return compile(source.live && takeLive
+                       ? nameCloning(cloneInto(getLive(source), context))
+                       : parse(source, context, takeDiagnostics),
+                   passManager, takeDiagnostics);
   }
 
 private:
   const bool loadAll;
+  const bool takeLive;
   const CompileSetup setup;
   std::atomic<uint64_t> contexts{0};
 };
@@ -135,14 +163,18 @@ private:
 
 absl::StatusOr<std::string> bench::serveInLease(ContextLease &lease,
                                                 const ModuleSource &source) {
-  // The constants of a module stay in the context.
-  lease.charge(source.bytes->getBufferSize());
   absl::StatusOr<mlir::PassManager *> passManager =
       lease.getPassManager(getPipeline(source));
   if (!passManager.ok())
-    return addSource(passManager.status());
-  return compile(source, *lease, **passManager,
-                 [&] { return lease.takeDiagnostics(); });
+    return addStep(pipelineIsWrong, passManager.status());
+  auto takeDiagnostics = [&] { return lease.takeDiagnostics(); };
+  if (source.live)
+    return compile(nameCloning(lease.cloneIn(getLive(source))), **passManager,
+                   takeDiagnostics);
+  // The constants of a module stay in the context.
+  lease.charge(source.bytes->getBufferSize());
+  return compile(parse(source, *lease, takeDiagnostics), **passManager,
+                 takeDiagnostics);
 }
 
 static absl::StatusOr<std::unique_ptr<CompileMode>>
@@ -176,10 +208,17 @@ llvm::ArrayRef<llvm::StringRef> bench::getCompileModeNames() {
   return names;
 }
 
+std::unique_ptr<CompileMode>
+bench::createReferenceMode(const CompileSetup &setup) {
+  return std::make_unique<FreshMode>(/*loadsAll=*/true, /*takesLive=*/false,
+                                     setup);
+}
+
 absl::StatusOr<std::unique_ptr<CompileMode>>
 bench::createCompileMode(llvm::StringRef name, const CompileSetup &setup) {
   if (name == "fresh" || name == "fresh-lazy")
-    return std::make_unique<FreshMode>(name == "fresh", setup);
+    return std::make_unique<FreshMode>(name == "fresh", /*takesLive=*/true,
+                                       setup);
   if (name == "pool")
     return createPoolMode(setup);
   return absl::NotFoundError(

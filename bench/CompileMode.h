@@ -48,11 +48,12 @@ struct CompileSetup {
 /// A compile server in one way of dealing with contexts.
 ///
 /// A request is: the bytes of a module arrive on a compile thread; parse and
-/// verify, run the pipeline, write the result as bytecode. Its latency covers
-/// what the thread is busy with, so the destruction of what the request made as
-/// well. No mode lets a context have threads: a server that compiles on many
-/// threads has enough of them, and contexts that start threads of their own are
-/// slower.
+/// verify, run the pipeline, write the result as bytecode. Where the module is
+/// live in a front end's context, it is cloned from there in place of parsed,
+/// and not verified again. The latency of a request covers what the thread is
+/// busy with, so the destruction of what it made as well. No mode lets a context
+/// have threads: a server that compiles on many threads has enough of them, and
+/// contexts that start threads of their own are slower.
 ///
 /// Thread safety: every member may be called from several threads at once.
 class CompileMode {
@@ -87,6 +88,10 @@ llvm::ArrayRef<llvm::StringRef> getCompileModeNames();
 /// What the mode `pool` does with its lease.
 absl::StatusOr<std::string> serveInLease(ContextLease &lease,
                                          const ModuleSource &source);
+
+/// What results are compared with: `fresh`, from the bytes even where the module
+/// is live.
+std::unique_ptr<CompileMode> createReferenceMode(const CompileSetup &setup);
 
 /// Errors: NotFound - there is no mode of that name.
 ///         What the template's or the pool's `create` returned.

@@ -195,7 +195,7 @@ private:
   std::vector<Block> makeBlocks(size_t requests) const;
 
   absl::Status measureMemory(CompileRunOutcome &outcome) const;
-  absl::StatusOr<std::vector<Result>> makeReferences(ThreadTeam &team) const;
+  std::vector<Result> makeReferences(ThreadTeam &team) const;
   void record(CompileRunOutcome &outcome, ModeOutcome &mode, size_t module,
               const Result &result, ResultChecker &checker) const;
   void reportProgress(llvm::StringRef activity, double done) const {
@@ -307,19 +307,15 @@ absl::Status Measurement::measureMemory(CompileRunOutcome &outcome) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<Result>>
-Measurement::makeReferences(ThreadTeam &team) const {
-  absl::StatusOr<std::unique_ptr<CompileMode>> mode =
-      createCompileMode("fresh", options.setup);
-  if (!mode.ok())
-    return mode.status();
+std::vector<Result> Measurement::makeReferences(ThreadTeam &team) const {
+  std::unique_ptr<CompileMode> mode = createReferenceMode(options.setup);
   reportProgress("references", 0);
   std::vector<Result> references(sources.size(), Result(std::string()));
   std::atomic<size_t> next{0};
   team.run([&](unsigned) {
     size_t i;
     while ((i = next.fetch_add(1, std::memory_order_relaxed)) < sources.size())
-      references[i] = serve(**mode, i);
+      references[i] = serve(*mode, i);
   });
   return references;
 }
@@ -368,14 +364,12 @@ absl::StatusOr<CompileRunOutcome> Measurement::run() {
       return mode.status();
     modes.push_back(*std::move(mode));
   }
-  absl::StatusOr<std::vector<Result>> references = makeReferences(**team);
-  if (!references.ok())
-    return references.status();
+  std::vector<Result> references = makeReferences(**team);
   std::vector<std::string> referenceFailures;
-  for (const Result &reference : *references)
+  for (const Result &reference : references)
     referenceFailures.emplace_back(
         reference.ok() ? "" : std::string(reference.status().message()));
-  ResultChecker checker(*options.setup.registry, *std::move(references));
+  ResultChecker checker(*options.setup.registry, std::move(references));
 
   std::vector<uint64_t> contextsOfWarmup;
   for (auto [number, mode] : llvm::enumerate(modes)) {

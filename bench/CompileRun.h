@@ -105,8 +105,8 @@ struct CompileRunOutcome {
 /// threads take the next request as they become free.
 ///
 /// Every result, those of warm-up too, is compared with a reference: what a
-/// fresh context with all dialects loaded gives, made once per module before
-/// measuring. That happens between the blocks and is in no figure. A request
+/// fresh context with all dialects loaded gives for the bytes of the module, made
+/// once per module before measuring. That happens between the blocks and is in no figure. A request
 /// that fails where the reference did not, or the other way round, is a
 /// mismatch.
 ///

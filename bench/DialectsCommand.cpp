@@ -9,13 +9,13 @@
 #include "bench/CommandLine.h"
 #include "bench/Commands.h"
 #include "bench/Environment.h"
+#include "bench/PipelineFlags.h"
 #include "bench/ProcessInfo.h"
-#include "bench/Registration.h"
+#include "bench/ReportFlag.h"
 #include "bench/Statistics.h"
 #include "bench/TextTable.h"
 
 #include "context_pool/ContextTemplate.h"
-#include "context_pool/support/Pipeline.h"
 
 #include "absl/status/statusor.h"
 #include "mlir/IR/DialectRegistry.h"
@@ -41,28 +41,15 @@ static cl::SubCommand
                     "tell what loading each dialect costs a context");
 static cl::OptionCategory category("Options of dialects");
 
-static cl::opt<std::string> passPipeline(
-    "pass-pipeline", cl::sub(dialectsCommand), cl::cat(category),
-    cl::value_desc("text"),
-    cl::desc("Pipeline with its anchor, such as builtin.module(cse):\n"
-             "tell as well what a template for it loads and saves"));
+static PipelineFlags
+    pipelineFlags(dialectsCommand, category,
+                  "tell as well what a template for it loads and saves");
 static cl::opt<std::string>
     sortKey("sort", cl::sub(dialectsCommand), cl::cat(category),
             cl::value_desc("key"),
             cl::desc("Largest first by time (own load time), bytes or ops\n"
                      "(default: as they are loaded)"));
-static cl::opt<std::string> jsonPath(
-    "json", cl::sub(dialectsCommand), cl::cat(category), cl::value_desc("file"),
-    cl::desc("Write the report as JSON as well; -: to standard output,\n"
-             "in place of the table"));
-static cl::list<std::string>
-    dialectPlugins("load-dialect-plugin", cl::sub(dialectsCommand),
-                   cl::cat(category), cl::value_desc("so"),
-                   cl::desc("Load dialects from a plugin library"));
-static cl::list<std::string>
-    passPlugins("load-pass-plugin", cl::sub(dialectsCommand), cl::cat(category),
-                cl::value_desc("so"),
-                cl::desc("Load passes from a plugin library"));
+static ReportFlag reportFlag(dialectsCommand, category);
 static constexpr llvm::StringLiteral explanation = R"(
 Times are medians in microseconds, of loading a dialect where what it depends on
 is loaded (load), and of loading it with all that into an empty context (with all).
@@ -251,15 +238,15 @@ static llvm::json::Object makeJson(llvm::ArrayRef<DialectCost> costs,
   report["total"] = figures(sum(costs));
   if (pipeline) {
     const CloneCost &all = pipeline->all, &needed = pipeline->needed;
-    report["pipeline"] =
-        llvm::json::Object{{"text", llvm::json::fixUTF8(passPipeline)},
-                           {"dialects", llvm::json::Array(pipeline->dialects)},
-                           {"clone_us", needed.microseconds},
-                           {"clone_heap_bytes", needed.bytes},
-                           {"full_clone_us", all.microseconds},
-                           {"full_clone_heap_bytes", all.bytes},
-                           {"saved_us", all.microseconds - needed.microseconds},
-                           {"saved_heap_bytes", all.bytes - needed.bytes}};
+    report["pipeline"] = llvm::json::Object{
+        {"text", llvm::json::fixUTF8(pipelineFlags.getPipeline())},
+        {"dialects", llvm::json::Array(pipeline->dialects)},
+        {"clone_us", needed.microseconds},
+        {"clone_heap_bytes", needed.bytes},
+        {"full_clone_us", all.microseconds},
+        {"full_clone_heap_bytes", all.bytes},
+        {"saved_us", all.microseconds - needed.microseconds},
+        {"saved_heap_bytes", all.bytes - needed.bytes}};
   }
   return report;
 }
@@ -272,20 +259,13 @@ int bench::runDialects(int argc, char **argv) {
     return usageError("--sort: '" + sortKey +
                           "' is not one of time, bytes and ops",
                       "dialects");
-  if (jsonPath.getNumOccurrences() && jsonPath.empty())
-    return usageError("--json= names no file", "dialects");
-  if (passPipeline.getNumOccurrences() && passPipeline.empty())
-    return usageError("--pass-pipeline= is empty", "dialects");
+  if (std::string complaint = reportFlag.check(); !complaint.empty())
+    return usageError(complaint, "dialects");
 
   mlir::DialectRegistry registry;
-  if (!registerEverything(registry, dialectPlugins, passPlugins))
-    return exitFailure;
-  if (!passPipeline.empty())
-    if (auto parsed = detail::parsePipeline(passPipeline); !parsed.ok())
-      return usageError("--pass-pipeline: " +
-                            std::string(parsed.status().message()),
-                        "dialects");
-  if (!jsonPath.empty() && !canWriteReport(jsonPath))
+  if (int status = pipelineFlags.setUp(registry, "dialects"))
+    return status;
+  if (!reportFlag.canWrite())
     return exitFailure;
   warnOfHandicap();
 
@@ -301,9 +281,9 @@ int bench::runDialects(int argc, char **argv) {
   sortCosts(costs);
 
   std::optional<PipelineCost> pipelineCost;
-  if (!passPipeline.empty()) {
+  if (!pipelineFlags.getPipeline().empty()) {
     absl::StatusOr<std::shared_ptr<const ContextTemplate>> needed =
-        createTemplate(registry, passPipeline);
+        createTemplate(registry, pipelineFlags.getPipeline());
     if (!needed.ok())
       return fail(needed.status());
     absl::StatusOr<std::vector<CloneCost>> clones =
@@ -314,7 +294,7 @@ int bench::runDialects(int argc, char **argv) {
                     (*clones)[1]};
   }
 
-  if (jsonPath != "-") {
+  if (reportFlag.leavesStandardOutput()) {
     llvm::outs() << "ctxpool-bench " << getEnvironment().version
                  << " dialects: medians of repetitions in turns\n"
                  << getEnvironment().describeBuild() << "\n\n";
@@ -323,9 +303,8 @@ int bench::runDialects(int argc, char **argv) {
       printPipeline(*pipelineCost);
     llvm::outs().flush();
   }
-  if (!jsonPath.empty() &&
-      !writeReport(makeJson(costs, pipelineCost, llvm::ArrayRef(argv, argc)),
-                   jsonPath))
-    return exitFailure;
-  return exitSuccess;
+  bool written = reportFlag.write([&] {
+    return makeJson(costs, pipelineCost, llvm::ArrayRef(argv, argc));
+  });
+  return written ? exitSuccess : exitFailure;
 }

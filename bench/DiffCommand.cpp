@@ -77,9 +77,8 @@ int bench::runDiff(int argc, char **argv) {
     return usageError("two files are needed, " + std::to_string(files.size()) +
                           " given",
                       "diff");
-  if (files[0] == "-" && files[1] == "-")
-    return usageError("'-' is given twice, and standard input can be read once",
-                      "diff");
+  if (std::string complaint = checkFiles(files); !complaint.empty())
+    return usageError(complaint, "diff");
   mlir::DialectRegistry registry;
   if (!registerEverything(registry, {}, {}))
     return exitUsage;

@@ -118,6 +118,13 @@ llvm::json::Object bench::makeReport(llvm::StringRef command,
       {"command_line", std::move(arguments)}};
 }
 
+llvm::json::Object bench::reportFailedFile(llvm::StringRef file,
+                                           llvm::StringRef message) {
+  printError(nameFile(file, message));
+  return llvm::json::Object{{"file", llvm::json::fixUTF8(file)},
+                            {"error", llvm::json::fixUTF8(message)}};
+}
+
 bool bench::canWriteReport(llvm::StringRef path) {
   bool existed = path == "-" || llvm::sys::fs::exists(path);
   std::error_code error;

@@ -48,6 +48,10 @@ constexpr int jsonSchema = 1;
 llvm::json::Object makeReport(llvm::StringRef command,
                               llvm::ArrayRef<char *> commandLine);
 
+/// Prints why a file failed, and returns its entry in a report.
+llvm::json::Object reportFailedFile(llvm::StringRef file,
+                                    llvm::StringRef message);
+
 /// Whether a report can be written to `path`: told before a run, which may be
 /// long. Prints an error where it cannot. What is in the file stays.
 bool canWriteReport(llvm::StringRef path);

@@ -12,6 +12,7 @@
 #include "bench/ModuleParser.h"
 #include "bench/ModuleSource.h"
 #include "bench/Registration.h"
+#include "bench/ReportFlag.h"
 #include "bench/StructuralFlags.h"
 #include "bench/ThreadTeam.h"
 #include "context_pool/Fingerprint.h"
@@ -41,11 +42,7 @@ static StructuralFlags flags(fingerprintCommand, category);
 static cl::opt<bool>
     functions("functions", cl::sub(fingerprintCommand), cl::cat(category),
               cl::desc("A line for each function in place of the module"));
-static cl::opt<std::string>
-    jsonPath("json", cl::sub(fingerprintCommand), cl::cat(category),
-             cl::value_desc("file"),
-             cl::desc("Write the digests as JSON as well; -: to standard\n"
-                      "output, in place of the lines"));
+static ReportFlag reportFlag(fingerprintCommand, category);
 static constexpr llvm::StringLiteral explanation = R"(
 FILES are .mlir text or .mlirbc bytecode, folders of them (searched recursively),
 or - for standard input. A digest is the same in every context and process, and for
@@ -118,9 +115,10 @@ int bench::runFingerprint(int argc, char **argv) {
     return exitUsage;
   if (files.empty())
     return usageError("no file is given", "fingerprint");
-  if (llvm::count(files, "-") > 1)
-    return usageError("'-' is given twice, and standard input can be read once",
-                      "fingerprint");
+  if (std::string complaint = checkFiles(files); !complaint.empty())
+    return usageError(complaint, "fingerprint");
+  if (std::string complaint = reportFlag.check(); !complaint.empty())
+    return usageError(complaint, "fingerprint");
   mlir::DialectRegistry registry;
   if (!registerEverything(registry, {}, {}))
     return exitUsage;
@@ -134,15 +132,11 @@ int bench::runFingerprint(int argc, char **argv) {
               digest(source, registry);
           if (!digests.ok()) {
             allWell = false;
-            printError(
-                nameFile(source.name, std::string(digests.status().message())));
-            entries.push_back(llvm::json::Object{
-                {"file", llvm::json::fixUTF8(source.name)},
-                {"error", llvm::json::fixUTF8(
-                              std::string(digests.status().message()))}});
+            entries.push_back(reportFailedFile(
+                source.name, std::string(digests.status().message())));
             continue;
           }
-          if (jsonPath != "-")
+          if (reportFlag.leavesStandardOutput())
             for (const NamedDigest &named : *digests)
               llvm::outs() << named.digest << "  " << source.name
                            << (named.name.empty() ? "" : ":") << named.name
@@ -152,12 +146,11 @@ int bench::runFingerprint(int argc, char **argv) {
         return allWell ? exitSuccess : exitFailure;
       },
       exitFailure);
-  if (!jsonPath.empty()) {
+  bool written = reportFlag.write([&] {
     llvm::json::Object report =
         makeReport("fingerprint", llvm::ArrayRef(argv, argc));
     report["files"] = std::move(entries);
-    if (!writeReport(std::move(report), jsonPath))
-      return exitFailure;
-  }
-  return status;
+    return report;
+  });
+  return written ? status : exitFailure;
 }

@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace mlir {
@@ -41,7 +42,7 @@ public:
   DiagnosticCollector(const DiagnosticCollector &) = delete;
   DiagnosticCollector &operator=(const DiagnosticCollector &) = delete;
 
-  std::vector<CapturedDiagnostic> take() { return std::move(captured); }
+  std::vector<CapturedDiagnostic> take() { return std::exchange(captured, {}); }
   std::string toString() const;
 
 private:

@@ -20,6 +20,8 @@
 
 namespace ctxpool::bench {
 
+struct LoadedModule;
+
 /// A module as the bytes of its file, text or bytecode, or why there are none.
 struct ModuleSource {
   /// What reports and diagnostics call it: the path, `<stdin>`, or the file's
@@ -29,6 +31,10 @@ struct ModuleSource {
   /// Aligned as MLIR's reader wants it, whatever resources in bytecode ask for,
   /// and followed by a zero byte. Null where the file could not be read.
   std::unique_ptr<llvm::MemoryBuffer> bytes;
+
+  /// The same module, in a context that is only read: what a front end hands
+  /// over. Null where requests bring the bytes.
+  std::shared_ptr<const LoadedModule> live;
 
   /// The pass pipeline with its anchor. Empty: none was given.
   std::string pipeline;

@@ -49,6 +49,12 @@ size_t bench::getHeapBytes() {
 #endif
 }
 
+void bench::releaseFreeMemory() {
+#if defined(__GLIBC__)
+  malloc_trim(0);
+#endif
+}
+
 uint64_t bench::getResidentBytes() {
   std::ifstream statm("/proc/self/statm");
   uint64_t pages = 0, residentPages = 0;

@@ -27,6 +27,10 @@ double getCpuSeconds();
 /// the allocator does not tell.
 size_t getHeapBytes();
 
+/// Gives freed heap memory back to the system, where the allocator can, so that
+/// resident memory tells what is in use.
+void releaseFreeMemory();
+
 /// Resident memory of this process at this moment, in bytes. 0 where the system
 /// does not tell (Linux does).
 uint64_t getResidentBytes();

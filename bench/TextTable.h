@@ -11,6 +11,7 @@
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringRef.h"
+#include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/raw_ostream.h"
 
 #include <algorithm>
@@ -20,6 +21,21 @@
 #include <vector>
 
 namespace ctxpool::bench {
+
+/// Three digits or more: `0.12`, `12.3`, `1234`.
+inline std::string formatNumber(double value) {
+  if (value < 10)
+    return llvm::formatv("{0:F2}", value);
+  return value < 100 ? llvm::formatv("{0:F1}", value)
+                     : llvm::formatv("{0:F0}", value);
+}
+
+/// The end of a path, which tells more than its beginning.
+inline std::string shortenPath(llvm::StringRef path) {
+  constexpr size_t width = 48;
+  return path.size() > width ? "..." + path.take_back(width - 3).str()
+                             : path.str();
+}
 
 /// Rows of cells in columns as wide as their widest cell. Cells are aligned to
 /// the right but in the columns that `alignLeft` names, of which the first is

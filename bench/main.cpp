@@ -36,6 +36,8 @@ static constexpr Command commands[] = {
     {"fingerprint", "Print the digest of each module", runFingerprint},
     {"generate", "Print a module of a given size", runGenerate},
     {"micro", "Measure the parts of the library", runMicro},
+    {"transfer", "Compare the ways of a module into another context",
+     runTransfer},
 };
 
 static void printHelp(llvm::raw_ostream &stream) {

@@ -52,6 +52,9 @@ std::vector<Figure> makeContextFigures();
 /// The figures of digests and comparisons.
 std::vector<Figure> makeIrFigures();
 
+/// The figures of modules that move between contexts.
+std::vector<Figure> makeTransferFigures();
+
 /// Nanoseconds that `body` takes.
 template <typename Body>
 double nanosecondsOf(Body &&body) {

@@ -7,20 +7,16 @@
 //===----------------------------------------------------------------------===//
 
 #include "bench/micro/Figure.h"
-#include "bench/micro/MicroContexts.h"
+#include "bench/micro/Subject.h"
 #include "context_pool/Equivalence.h"
 #include "context_pool/Fingerprint.h"
 
 #include "absl/status/status.h"
 #include "mlir/Bytecode/BytecodeWriter.h"
-#include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/IR/OperationSupport.h"
-#include "mlir/IR/OwningOpRef.h"
 #include "llvm/Support/BLAKE3.h"
 #include "llvm/Support/SHA256.h"
 #include "llvm/Support/raw_ostream.h"
@@ -35,89 +31,13 @@ using namespace ctxpool::bench;
 
 using Samples = absl::StatusOr<std::vector<double>>;
 
-namespace {
-
-/// A module of about `operations` operations in a context of its own: functions
-/// with arithmetic and memory accesses, half of whose attributes occur once.
-struct Subject {
-  std::unique_ptr<mlir::MLIRContext> context;
-  mlir::OwningOpRef<mlir::ModuleOp> module;
-
-  mlir::Operation *get() { return module->getOperation(); }
-};
-
-} // namespace
-
-/// `first` is the value of the first constant.
-static Subject makeSubject(int operations, int first = 0) {
-  Subject subject;
-  subject.context = std::make_unique<mlir::MLIRContext>(
-      allDialects(), mlir::MLIRContext::Threading::DISABLED);
-  mlir::MLIRContext *context = subject.context.get();
-  context->loadDialect<mlir::arith::ArithDialect, mlir::func::FuncDialect,
-                       mlir::memref::MemRefDialect>();
-  mlir::OpBuilder builder(context);
-  mlir::Location location = builder.getUnknownLoc();
-  subject.module = mlir::ModuleOp::create(location);
-
-  mlir::Type i32 = builder.getI32Type(), f32 = builder.getF32Type();
-  auto memory = mlir::MemRefType::get({64}, f32);
-  auto type =
-      builder.getFunctionType({i32, memory, builder.getIndexType()}, {i32});
-  int unique = 1000;
-  auto constant = [&](mlir::TypedAttr value) {
-    return mlir::arith::ConstantOp::create(builder, location, value);
-  };
-  for (int made = 0, function = 0; made < operations; ++function) {
-    builder.setInsertionPointToEnd(subject.module->getBody());
-    auto func = mlir::func::FuncOp::create(
-        builder, location, "f" + std::to_string(function), type);
-    mlir::Block *block = func.addEntryBlock();
-    builder.setInsertionPointToStart(block);
-    mlir::Value sum = block->getArgument(0), buffer = block->getArgument(1),
-                index = block->getArgument(2);
-    made += 2;
-    for (int group = 0; group < 12 && made < operations; ++group, made += 8) {
-      bool isFirst = function == 0 && group == 0;
-      mlir::Value once =
-          constant(builder.getI32IntegerAttr(isFirst ? first : unique++));
-      mlir::Value again = constant(builder.getI32IntegerAttr(7));
-      sum = mlir::arith::AddIOp::create(builder, location, sum, once);
-      auto product = mlir::arith::MulIOp::create(builder, location, sum, again);
-      product->setAttr("tag",
-                       builder.getStringAttr("t" + std::to_string(unique++)));
-      sum = product;
-      mlir::Value loaded =
-          mlir::memref::LoadOp::create(builder, location, buffer, index);
-      mlir::Value factor = constant(builder.getF32FloatAttr(float(unique++)));
-      mlir::Value scaled = mlir::arith::MulFOp::create(
-          builder, location, loaded, factor, mlir::arith::FastMathFlags::fast);
-      auto store = mlir::memref::StoreOp::create(builder, location, scaled,
-                                                 buffer, index);
-      store->setAttr("note", builder.getI64IntegerAttr(unique++));
-    }
-    mlir::func::ReturnOp::create(builder, location, sum);
-  }
-  return subject;
-}
-
-/// Nanoseconds of one of as many calls of `body` as a hundred thousand
-/// operations are worth.
-template <typename Body>
-static double timeEach(int operations, Body &&body) {
-  int calls = std::max(1, 100000 / operations);
-  return nanosecondsOf([&] {
-           for (int call = 0; call < calls; ++call)
-             body();
-         }) /
-         calls;
-}
-
 /// Keeps the compiler from dropping what computes `value`.
 template <typename T>
 static void keep(const T &value) {
   asm volatile("" : : "r"(&value) : "memory");
 }
+
+namespace {
 
 /// What computes a digest of a subject and must not fail.
 class DigestTimer {
@@ -188,6 +108,8 @@ private:
   Fingerprinter fingerprinter;
   absl::Status failure;
 };
+
+} // namespace
 
 /// Equivalence of equal modules in two contexts over two digests of known
 /// attributes.

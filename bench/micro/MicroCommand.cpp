@@ -63,8 +63,9 @@ static std::string format(double value) {
 
 static std::vector<Figure> makeFigures() {
   std::vector<Figure> figures = makeContextFigures();
-  for (Figure &figure : makeIrFigures())
-    figures.push_back(std::move(figure));
+  for (auto *make : {makeIrFigures, makeTransferFigures})
+    for (Figure &figure : make())
+      figures.push_back(std::move(figure));
   return figures;
 }
 
@@ -110,7 +111,7 @@ static int runSummary(int argc, char **argv) {
                              {"asked", figure.asked},
                              {"unit", figure.unit}};
     llvm::raw_ostream &out = llvm::outs();
-    out << llvm::left_justify(figure.id, 10);
+    out << llvm::left_justify(figure.id, 12);
     if (!samples.ok()) {
       out << "FAILED  " << figure.what << ": " << samples.status().ToString()
           << "\n";
@@ -130,7 +131,7 @@ static int runSummary(int argc, char **argv) {
           << llvm::left_justify(asked, 12)
           << llvm::left_justify(format(middle) + " (" + format(*lowest) +
                                     " to " + format(*highest) + ")",
-                                26)
+                                28)
           << figure.what << "\n";
       entry["median"] = middle;
       entry["min"] = *lowest;

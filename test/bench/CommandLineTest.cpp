@@ -91,6 +91,19 @@ INSTANTIATE_TEST_SUITE_P(
                    "--pass-pipeline= is empty"},
         WrongUsage{"StandardInputTwice", {"compile", "-", "-"}, "twice"},
         WrongUsage{"JsonWithoutFile", {"compile", "--json="}, "names no file"},
+        WrongUsage{"UnknownInput",
+                   {"compile", "--input=live"},
+                   "'live' is not an input; the inputs are files, text, "
+                   "bytecode, module"},
+        WrongUsage{"NoInput", {"compile", "--input="}, "'' is not an input"},
+        WrongUsage{"TransferWithoutFiles", {"transfer"}, "no file is given"},
+        WrongUsage{
+            "TransferStandardInputTwice", {"transfer", "-", "-"}, "twice"},
+        WrongUsage{"TransferJsonWithoutFile",
+                   {"transfer", "-", "--json="},
+                   "names no file"},
+        WrongUsage{
+            "TransferUnknownOption", {"transfer", "--verify"}, "'--verify'"},
         WrongUsage{
             "NoFunctions", {"generate", "--functions=0"}, "--functions=0"},
         WrongUsage{
@@ -116,7 +129,7 @@ TEST(CommandLineTest, HelpListsTheCommandsOnStdout) {
 
   EXPECT_EQ(run.status, 0);
   EXPECT_THAT(run.err, IsEmpty());
-  for (const char *command : {"compile", "dialects", "generate"})
+  for (const char *command : {"compile", "dialects", "generate", "transfer"})
     EXPECT_THAT(run.out, HasSubstr(command));
 }
 
@@ -127,15 +140,16 @@ TEST(CommandLineTest, HelpOfACommandListsItsOptionsAndNoneOfLlvms) {
   EXPECT_THAT(run.err, IsEmpty());
   for (const char *option :
        {"--pass-pipeline", "--modes", "--threads", "--requests", "--warmup",
-        "--preload", "--json", "--no-progress", "--load-dialect-plugin",
-        "--load-pass-plugin", "--allow-unregistered-dialect"})
+        "--preload", "--input", "--json", "--no-progress",
+        "--load-dialect-plugin", "--load-pass-plugin",
+        "--allow-unregistered-dialect"})
     EXPECT_THAT(run.out, HasSubstr(option));
   for (const char *option : {"--sort", "--seed", "print-after", "--mlir-"})
     EXPECT_THAT(run.out, Not(HasSubstr(option)));
 }
 
 TEST(CommandLineTest, HelpFitsInAHundredColumns) {
-  for (const char *command : {"compile", "dialects", "generate"}) {
+  for (const char *command : {"compile", "dialects", "generate", "transfer"}) {
     ToolRun run = runTool({command, "--help"});
     llvm::SmallVector<llvm::StringRef> lines;
     llvm::StringRef(run.out).split(lines, '\n');

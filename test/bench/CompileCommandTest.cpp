@@ -6,15 +6,17 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "bench/CompileInput.h"
 #include "bench/CompileMode.h"
 #include "bench/Environment.h"
 #include "bench/ModuleParser.h"
 #include "bench/ModuleSource.h"
+#include "bench/ResultDigest.h"
 #include "bench/ThreadTeam.h"
 #include "test/bench/ToolRunner.h"
 #include "test/support/StatusMatchers.h"
 
-#include "mlir/Bytecode/BytecodeWriter.h"
+#include "mlir/Bytecode/BytecodeReader.h"
 #include "mlir/IR/DialectRegistry.h"
 #include "mlir/InitAllDialects.h"
 #include "mlir/InitAllExtensions.h"
@@ -362,23 +364,184 @@ TEST(CompileCommandTest, DashReadsStandardInput) {
   EXPECT_THAT(run.err, HasSubstr("<stdin>:2:9: error: "));
 }
 
-TEST(CompileCommandTest, BytecodeIsRead) {
-  mlir::DialectRegistry registry;
-  mlir::registerAllDialects(registry);
-  mlir::MLIRContext context(registry);
-  auto text = bench::copyAligned("func.func @f() { return }", "text");
-  auto module = bench::parseModule(*text, context, /*verify=*/true);
-  ASSERT_TRUE(module);
-  std::string bytes;
-  llvm::raw_string_ostream stream(bytes);
-  ASSERT_TRUE(succeeded(mlir::writeBytecodeToFile(*module, stream)));
+//===----------------------------------------------------------------------===//
+// What requests bring
+//===----------------------------------------------------------------------===//
+
+/// A file read as the tool does, from text.
+bench::ModuleSource makeSource(llvm::StringRef text) {
+  bench::ModuleSource source;
+  source.name = "source";
+  source.bytes = bench::copyAligned(text, source.name);
+  return source;
+}
+
+/// All dialects and passes, registered once.
+const mlir::DialectRegistry &everything() {
+  static const mlir::DialectRegistry registry = [] {
+    mlir::DialectRegistry all;
+    mlir::registerAllDialects(all);
+    mlir::registerAllExtensions(all);
+    mlir::registerAllPasses();
+    return all;
+  }();
+  return registry;
+}
+
+void convert(bench::ModuleSource &source, bench::CompileInput input) {
+  bench::convertSources(llvm::MutableArrayRef(source), input, everything(),
+                        /*allowUnregisteredDialects=*/false);
+}
+
+bool hasBytecode(const bench::ModuleSource &source) {
+  return mlir::isBytecode(source.bytes->getMemBufferRef());
+}
+
+TEST(CompileInputTest, ConvertsWhatIsNotAsItIsAskedFor) {
+  bench::ModuleSource source = makeSource(goodModule);
+  const llvm::MemoryBuffer *text = source.bytes.get();
+
+  convert(source, bench::CompileInput::Files);
+  convert(source, bench::CompileInput::Text);
+  EXPECT_EQ(source.bytes.get(), text);
+
+  convert(source, bench::CompileInput::Bytecode);
+  EXPECT_TRUE(hasBytecode(source));
+  const llvm::MemoryBuffer *bytecode = source.bytes.get();
+  convert(source, bench::CompileInput::Bytecode);
+  convert(source, bench::CompileInput::Files);
+  EXPECT_EQ(source.bytes.get(), bytecode);
+
+  convert(source, bench::CompileInput::Text);
+  EXPECT_FALSE(hasBytecode(source));
+  // With locations: those of the first text.
+  EXPECT_THAT(source.bytes->getBuffer().str(),
+              AllOf(HasSubstr("func.func @f"), HasSubstr("\"source\":2:1")));
+
+  EXPECT_FALSE(source.live);
+  convert(source, bench::CompileInput::Module);
+  EXPECT_TRUE(source.live);
+  EXPECT_THAT(source.error, IsEmpty());
+}
+
+TEST(CompileInputTest, AFileThatCannotBeConvertedGetsAnError) {
+  for (bench::CompileInput input :
+       {bench::CompileInput::Bytecode, bench::CompileInput::Module}) {
+    bench::ModuleSource source = makeSource(unparsableModule);
+    convert(source, input);
+    EXPECT_THAT(source.error, HasSubstr("source:2:9: error: "));
+    EXPECT_FALSE(source.live);
+  }
+}
+
+TEST(CompileInputTest, BundledModulesGiveTheSameResultsFromEveryInput) {
+  bench::CompileSetup setup;
+  setup.registry = &everything();
+  std::vector<bench::Digest> expected;
+  for (const bench::ModuleSource &file : bench::readBundledModules()) {
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(
+        result, bench::createReferenceMode(setup)->serve(file));
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(digest,
+                                 bench::digestResult(result, everything()));
+    expected.push_back(digest);
+  }
+
+  for (llvm::StringRef input : bench::getCompileInputNames()) {
+    std::vector<bench::ModuleSource> sources = bench::readBundledModules();
+    bench::convertSources(sources, *bench::findCompileInput(input),
+                          everything(), /*allowUnregisteredDialects=*/false);
+    for (llvm::StringRef name : bench::getCompileModeNames()) {
+      CTXPOOL_ASSERT_OK_AND_ASSIGN(mode, bench::createCompileMode(name, setup));
+      for (auto [source, wanted] : llvm::zip(sources, expected)) {
+        SCOPED_TRACE((input + " " + name + " " + source.name).str());
+        CTXPOOL_ASSERT_OK_AND_ASSIGN(result, mode->serve(source));
+        CTXPOOL_ASSERT_OK_AND_ASSIGN(digest,
+                                     bench::digestResult(result, everything()));
+        EXPECT_EQ(digest, wanted);
+      }
+    }
+  }
+}
+
+TEST(CompileModeTest, ALiveModuleIsServedAndTheReferenceIsOfTheBytes) {
+  bench::CompileSetup setup;
+  setup.registry = &everything();
+  bench::ModuleSource source = makeSource("func.func private @live()");
+  convert(source, bench::CompileInput::Module);
+  source.bytes = bench::copyAligned("func.func private @bytes()", "other");
+
+  for (llvm::StringRef name : bench::getCompileModeNames()) {
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(mode, bench::createCompileMode(name, setup));
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(result, mode->serve(source));
+    EXPECT_THAT(result, AllOf(HasSubstr("live"), Not(HasSubstr("bytes"))));
+  }
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(
+      expected, bench::createReferenceMode(setup)->serve(source));
+  EXPECT_THAT(expected, AllOf(HasSubstr("bytes"), Not(HasSubstr("live"))));
+}
+
+TEST(CompileModeTest, WhatCannotBeClonedIsAFailureThatNamesTheCause) {
+  bench::ModuleSource source = makeSource("func.func private @f()");
+  convert(source, bench::CompileInput::Module);
+  mlir::DialectRegistry empty;
+  bench::CompileSetup setup;
+  setup.registry = &empty;
+
+  for (llvm::StringRef name : bench::getCompileModeNames()) {
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(mode, bench::createCompileMode(name, setup));
+    absl::Status status = mode->serve(source).status();
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                 "cloning failed: "));
+    EXPECT_THAT(status,
+                StatusIs(absl::StatusCode::kFailedPrecondition, "func"));
+  }
+}
+
+class InputTest : public testing::TestWithParam<const char *> {};
+
+TEST_P(InputTest, ServesTextAndBytecodeWithResultsOfAFreshContext) {
   TemporaryFolder folder;
-  std::string path = folder.write("module.mlirbc", bytes);
+  std::string text = folder.write("text.mlir", goodModule);
+  bench::ModuleSource source = makeSource(goodModule);
+  convert(source, bench::CompileInput::Bytecode);
+  std::string bytecode =
+      folder.write("bytecode.mlirbc", source.bytes->getBuffer());
 
   ToolRun run = runTool(compileArguments(
-      {path, "--pass-pipeline=builtin.module(convert-func-to-llvm)"}));
+      {text, bytecode, std::string("--input=") + GetParam(),
+       "--pass-pipeline=builtin.module(convert-func-to-llvm)"}));
 
   EXPECT_EQ(run.status, 0) << run.err;
+  json::Object report = parseReport(run);
+  EXPECT_EQ(report.getString("input"), GetParam());
+  for (const char *name : {"fresh", "fresh-lazy", "pool"}) {
+    EXPECT_EQ(getMode(report, name).getInteger("failed"), 0) << name;
+    EXPECT_EQ(getMode(report, name).getBoolean("results_match"), true) << name;
+  }
+}
+
+TEST_P(InputTest, AFileThatCannotBeReadIsNamedWithLineAndCause) {
+  ToolRun run =
+      runTool(compileArguments({"-", std::string("--input=") + GetParam(),
+                                "--pass-pipeline=builtin.module(cse)"}),
+              unparsableModule);
+
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.err, HasSubstr("<stdin>:2:9: error: "));
+  json::Object report = parseReport(run);
+  EXPECT_EQ(getMode(report, "pool").getInteger("failed"), 6);
+  EXPECT_EQ(getMode(report, "pool").getBoolean("results_match"), true);
+}
+
+INSTANTIATE_TEST_SUITE_P(Inputs, InputTest,
+                         testing::Values("files", "text", "bytecode",
+                                         "module"));
+
+TEST(CompileCommandTest, RequestsBringTheFilesUnlessToldOtherwise) {
+  json::Object report =
+      parseReport(runTool(compileArguments({"-"}), goodModule));
+
+  EXPECT_EQ(report.getString("input"), "files");
 }
 
 //===----------------------------------------------------------------------===//
@@ -454,12 +617,8 @@ TEST(CompileCommandTest, WithoutFilesTheBundledModulesRun) {
 }
 
 TEST(CompileModeTest, BundledModulesLowerInEveryModeWithoutUnrealizedCasts) {
-  mlir::DialectRegistry registry;
-  mlir::registerAllDialects(registry);
-  mlir::registerAllExtensions(registry);
-  mlir::registerAllPasses();
   bench::CompileSetup setup;
-  setup.registry = &registry;
+  setup.registry = &everything();
   std::vector<bench::ModuleSource> sources = bench::readBundledModules();
 
   for (llvm::StringRef name : bench::getCompileModeNames()) {
@@ -469,7 +628,7 @@ TEST(CompileModeTest, BundledModulesLowerInEveryModeWithoutUnrealizedCasts) {
       SCOPED_TRACE(name.str() + " " + source.name);
       EXPECT_FALSE(source.pipeline.empty());
       CTXPOOL_ASSERT_OK_AND_ASSIGN(bytecode, mode->serve(source));
-      mlir::MLIRContext context(registry,
+      mlir::MLIRContext context(everything(),
                                 mlir::MLIRContext::Threading::DISABLED);
       auto bytes = bench::copyAligned(bytecode, "result");
       auto result = bench::parseModule(*bytes, context, /*verify=*/true);

@@ -1,0 +1,380 @@
+//===- TransferCommand.cpp - ctxpool-bench transfer -----------------------===//
+//
+// Part of the context_pool project, under the Apache License v2.0 with LLVM
+// Exceptions. See LICENSE for license information.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "bench/CommandLine.h"
+#include "bench/Commands.h"
+#include "bench/Environment.h"
+#include "bench/ModuleParser.h"
+#include "bench/ModuleSource.h"
+#include "bench/ProcessInfo.h"
+#include "bench/Registration.h"
+#include "bench/ReportFlag.h"
+#include "bench/Statistics.h"
+#include "bench/TextTable.h"
+#include "bench/ThreadTeam.h"
+#include "context_pool/Equivalence.h"
+#include "context_pool/ModuleTransfer.h"
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "mlir/IR/DialectRegistry.h"
+#include "mlir/IR/MLIRContext.h"
+#include "mlir/IR/OperationSupport.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/PrettyStackTrace.h"
+#include "llvm/Support/raw_ostream.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace ctxpool;
+using namespace ctxpool::bench;
+namespace cl = llvm::cl;
+
+static cl::SubCommand
+    transferCommand("transfer",
+                    "compare the ways of a module into another context");
+static cl::OptionCategory category("Options of transfer");
+
+static cl::list<std::string> files(cl::Positional, cl::sub(transferCommand),
+                                   cl::cat(category), cl::desc("FILES..."));
+static ReportFlag reportFlag(transferCommand, category);
+static cl::opt<bool> allowUnregistered(
+    "allow-unregistered-dialect", cl::sub(transferCommand), cl::cat(category),
+    cl::desc("Allow operations of dialects that are not registered"));
+static constexpr llvm::StringLiteral explanation = R"(
+FILES are .mlir text or .mlirbc bytecode, folders of them (searched recursively),
+or - for standard input. The figures are medians in microseconds, the ways in turns:
+
+  clone cold         cloneInto a context that knows none of the attributes
+  clone known        a CrossContextCloner that has copied the module before
+  bytecode verified  serialize and deserialize into a context as for clone cold
+  bytecode trusted   the same without verification
+  text               print with locations and parse, each verified, as MLIR does
+  clone()            Operation::clone within the context: what a copy costs at least
+
+A context to copy into has the dialects of the module loaded; making it, and
+destroying the copy, is in no figure. Every copy is compared with its source,
+locations included, but for text: custom formats leave out operations such as
+terminators, and their locations. Exits with 1 where a copy differs, where a way
+refuses a module, and where a file cannot be read.
+)";
+
+//===----------------------------------------------------------------------===//
+// Measuring a file
+//===----------------------------------------------------------------------===//
+
+namespace {
+
+enum Way : unsigned {
+  CloneCold,
+  CloneKnown,
+  BytecodeVerified,
+  BytecodeTrusted,
+  Text,
+  InContextClone,
+};
+
+/// What reports call the ways, by their numbers.
+constexpr llvm::StringLiteral wayNames[] = {
+    "clone_cold",       "clone_known", "bytecode_verified",
+    "bytecode_trusted", "text",        "in_context_clone"};
+constexpr size_t wayCount = std::size(wayNames);
+
+/// What the ways do with one file, or with all.
+struct Outcome {
+  uint64_t operations = 0, bytes = 0;
+  bool equivalent = true;
+
+  /// Nothing where the way did not bring an equal module across.
+  std::array<std::optional<double>, wayCount> microseconds;
+
+  /// By what went wrong, the ways that it befell.
+  std::map<std::string, std::vector<std::string>> complaints;
+};
+
+using Copy = absl::StatusOr<mlir::OwningOpRef<mlir::Operation *>>;
+
+/// One module and the contexts that it is brought into.
+class Transfer {
+public:
+  Transfer(LoadedModule loaded, const mlir::DialectRegistry &registry)
+      : dialects(registry), module(std::move(loaded)), known(makeDestination()),
+        cloner(*module.context, *known) {}
+
+  /// Microseconds of one copy, which is compared with its source.
+  ///
+  /// Errors: the way's; Internal - the copy is not its source.
+  absl::StatusOr<double> measure(Way way) {
+    // Also where the way does not need it, so that all find the heap as the
+    // making of a context leaves it.
+    std::unique_ptr<mlir::MLIRContext> fresh = makeDestination();
+    double begin = getWallSeconds();
+    Copy copy = makeCopy(way, *fresh);
+    double end = getWallSeconds();
+    if (!copy.ok())
+      return copy.status();
+    StructuralOptions options;
+    options.includeLocations = way != Text;
+    if (absl::Status status =
+            checkEquivalence(getSource(), copy->get(), options);
+        !status.ok())
+      return absl::InternalError(
+          absl::StrCat("the copy is not its source: ", status.message()));
+    return (end - begin) * 1e6;
+  }
+
+  uint64_t countOperations() {
+    uint64_t count = 0;
+    getSource()->walk([&](mlir::Operation *) { ++count; });
+    return count;
+  }
+
+private:
+  mlir::Operation *getSource() { return module.module->getOperation(); }
+
+  /// A context that knows the dialects of the module, and nothing else of it.
+  std::unique_ptr<mlir::MLIRContext> makeDestination() {
+    auto context = std::make_unique<mlir::MLIRContext>(
+        dialects, mlir::MLIRContext::Threading::DISABLED);
+    context->allowUnregisteredDialects(allowUnregistered);
+    for (mlir::Dialect *dialect : module.context->getLoadedDialects())
+      context->getOrLoadDialect(dialect->getNamespace());
+    return context;
+  }
+
+  Copy makeCopy(Way way, mlir::MLIRContext &fresh) {
+    switch (way) {
+    case CloneCold:
+      return cloneInto(getSource(), fresh);
+    case CloneKnown:
+      return cloner.clone(getSource());
+    case BytecodeVerified:
+      return copyAsBytecode(fresh, /*verify=*/true);
+    case BytecodeTrusted:
+      return copyAsBytecode(fresh, /*verify=*/false);
+    case Text:
+      return copyAsText(fresh);
+    case InContextClone:
+      return mlir::OwningOpRef<mlir::Operation *>(getSource()->clone());
+    }
+    llvm_unreachable("not a way");
+  }
+
+  Copy copyAsBytecode(mlir::MLIRContext &destination, bool verify) {
+    absl::StatusOr<SerializedModule> bytes = serialize(getSource());
+    if (!bytes.ok())
+      return bytes.status();
+    DeserializeOptions options;
+    options.verify = verify;
+    return deserialize(*bytes, destination, options);
+  }
+
+  Copy copyAsText(mlir::MLIRContext &destination) {
+    std::string text;
+    llvm::raw_string_ostream stream(text);
+    getSource()->print(stream, mlir::OpPrintingFlags().enableDebugInfo());
+    DiagnosticCollector diagnostics(destination);
+    mlir::OwningOpRef<mlir::ModuleOp> parsed =
+        parseModule(*llvm::MemoryBuffer::getMemBuffer(text, "<printed>"),
+                    destination, /*verify=*/true);
+    if (!parsed)
+      return absl::InvalidArgumentError(diagnostics.toString());
+    return mlir::OwningOpRef<mlir::Operation *>(parsed.release());
+  }
+
+  const mlir::DialectRegistry &dialects;
+  LoadedModule module;
+  std::unique_ptr<mlir::MLIRContext> known;
+  CrossContextCloner cloner;
+};
+
+} // namespace
+
+/// What the ways do with one file. Errors: the file's.
+static absl::StatusOr<Outcome>
+measureFile(const ModuleSource &source, const mlir::DialectRegistry &registry) {
+  absl::StatusOr<LoadedModule> loaded =
+      loadModule(source, registry, allowUnregistered);
+  if (!loaded.ok())
+    return loaded.status();
+  Transfer transfer(*std::move(loaded), registry);
+  Outcome outcome;
+  outcome.operations = transfer.countOperations();
+  outcome.bytes = source.bytes->getBufferSize();
+
+  // Small modules take microseconds, and a million operations take seconds.
+  unsigned rounds =
+      std::clamp<unsigned>(20000 / unsigned(outcome.operations), 5, 41);
+  std::array<std::vector<double>, wayCount> times;
+  std::array<bool, wayCount> failed = {};
+  for (unsigned round = 0; round <= rounds; ++round)
+    for (size_t turn = 0; turn < wayCount; ++turn) {
+      size_t way = (round + turn) % wayCount;
+      if (failed[way])
+        continue;
+      // MLIR may crash on what it printed itself: the dump names the file.
+      llvm::PrettyStackTraceFormat dumped("'%s', way '%s'", source.name.c_str(),
+                                          wayNames[way].str().c_str());
+      absl::StatusOr<double> time = transfer.measure(Way(way));
+      if (!time.ok()) {
+        failed[way] = true;
+        outcome.equivalent = false;
+        outcome.complaints[std::string(time.status().message())].push_back(
+            wayNames[way].str());
+        continue;
+      }
+      // The first round pays for what the process does once, and shows the
+      // cloner the attributes.
+      if (round)
+        times[way].push_back(*time);
+    }
+  for (size_t way = 0; way < wayCount; ++way)
+    if (!failed[way])
+      outcome.microseconds[way] = median(times[way]);
+  return outcome;
+}
+
+//===----------------------------------------------------------------------===//
+// Reports
+//===----------------------------------------------------------------------===//
+
+/// Sums up the files that every way brought across, so that the ways can be
+/// compared.
+static void addToTotal(Outcome &total, const Outcome &file) {
+  if (!file.equivalent) {
+    total.equivalent = false;
+    return;
+  }
+  total.operations += file.operations;
+  total.bytes += file.bytes;
+  for (size_t way = 0; way < wayCount; ++way)
+    total.microseconds[way] =
+        total.microseconds[way].value_or(0) + *file.microseconds[way];
+}
+
+static void addRow(TextTable &table, std::string name, const Outcome &outcome) {
+  std::vector<std::string> row = {std::move(name),
+                                  std::to_string(outcome.operations),
+                                  std::to_string(outcome.bytes)};
+  for (std::optional<double> time : outcome.microseconds)
+    row.push_back(time ? formatNumber(*time) : "-");
+  row.push_back(outcome.equivalent ? "yes" : "NO");
+  table.addRow(std::move(row));
+}
+
+/// The total of each way as a part of the usual one.
+static void addRatios(TextTable &table, const Outcome &total) {
+  std::optional<double> usual = total.microseconds[BytecodeVerified];
+  if (!usual || *usual <= 0)
+    return;
+  std::vector<std::string> row = {"over bytecode verified", "", ""};
+  for (std::optional<double> time : total.microseconds)
+    row.push_back(llvm::formatv("{0:F2} x", *time / *usual));
+  table.addRow(std::move(row));
+}
+
+static llvm::json::Object makeFigures(const Outcome &outcome) {
+  llvm::json::Object times;
+  for (size_t way = 0; way < wayCount; ++way)
+    times[wayNames[way]] = outcome.microseconds[way]
+                               ? llvm::json::Value(*outcome.microseconds[way])
+                               : llvm::json::Value(nullptr);
+  return llvm::json::Object{{"operations", outcome.operations},
+                            {"bytes", outcome.bytes},
+                            {"equivalent", outcome.equivalent},
+                            {"microseconds", std::move(times)}};
+}
+
+/// What went wrong with a file, a line for each cause.
+static std::string describeComplaints(const Outcome &outcome) {
+  std::vector<std::string> lines;
+  for (const auto &[cause, ways] : outcome.complaints)
+    lines.push_back(llvm::join(ways, ", ") + ": " + cause);
+  return llvm::join(lines, "\n");
+}
+
+//===----------------------------------------------------------------------===//
+// The command
+//===----------------------------------------------------------------------===//
+
+int bench::runTransfer(int argc, char **argv) {
+  if (!parseCommandLine(argc, argv, transferCommand, category, explanation))
+    return exitUsage;
+  if (files.empty())
+    return usageError("no file is given", "transfer");
+  for (const std::string &complaint : {checkFiles(files), reportFlag.check()})
+    if (!complaint.empty())
+      return usageError(complaint, "transfer");
+  mlir::DialectRegistry registry;
+  if (!registerEverything(registry, {}, {}))
+    return exitFailure;
+  if (!reportFlag.canWrite())
+    return exitFailure;
+  warnOfHandicap();
+
+  TextTable table;
+  table.addRow({"", "", "", "clone", "clone", "bytecode", "bytecode", "text",
+                "clone()", ""});
+  table.addRow({"file", "operations", "bytes", "cold us", "known us",
+                "verified us", "trusted us", "us", "us", "equal"});
+  table.addRule();
+  llvm::json::Array entries;
+  Outcome total;
+  // Parsers recurse.
+  int status = runOnLargeStack(
+      [&] {
+        for (const ModuleSource &source : readModules(files)) {
+          absl::StatusOr<Outcome> outcome = measureFile(source, registry);
+          if (!outcome.ok()) {
+            total.equivalent = false;
+            entries.push_back(reportFailedFile(
+                source.name, std::string(outcome.status().message())));
+            continue;
+          }
+          llvm::json::Object entry;
+          if (outcome->equivalent)
+            entry["file"] = llvm::json::fixUTF8(source.name);
+          else
+            entry = reportFailedFile(source.name, describeComplaints(*outcome));
+          for (auto &[name, value] : makeFigures(*outcome))
+            entry[name] = std::move(value);
+          entries.push_back(std::move(entry));
+          addRow(table, shortenPath(source.name), *outcome);
+          addToTotal(total, *outcome);
+        }
+        return total.equivalent ? exitSuccess : exitFailure;
+      },
+      exitFailure);
+
+  if (reportFlag.leavesStandardOutput()) {
+    llvm::outs() << "ctxpool-bench " << getEnvironment().version
+                 << " transfer: medians of repetitions in turns\n"
+                 << getEnvironment().describeBuild() << "\n\n";
+    table.addRule();
+    addRow(table, "total", total);
+    addRatios(table, total);
+    table.print(llvm::outs());
+  }
+  bool written = reportFlag.write([&] {
+    llvm::json::Object report =
+        makeReport("transfer", llvm::ArrayRef(argv, argc));
+    report["files"] = std::move(entries);
+    report["total"] = makeFigures(total);
+    return report;
+  });
+  return written ? status : exitFailure;
+}
