@@ -201,21 +201,20 @@ Attribute detail::decodeBuiltin(Attribute source, MLIRContext &destination,
     return when([&] { return FloatAttr::get(type, number.getValue()); });
   }
   if (auto dictionary = dyn_cast<DictionaryAttr>(source)) {
-    SmallVector<Attribute> values;
-    for (NamedAttribute entry : dictionary)
-      values.push_back(find(entry.getValue()));
-    return when([&] {
-      SmallVector<NamedAttribute> entries;
-      for (auto [entry, value] : llvm::zip_equal(dictionary, values)) {
-        // As the parser does, for the verifier wants to ask the dialect.
-        auto [dialect, rest] = entry.getName().strref().split('.');
-        if (!rest.empty())
-          loadDialect(destination, dialect);
-        entries.emplace_back(
-            StringAttr::get(&destination, entry.getName().strref()), value);
-      }
-      return DictionaryAttr::getWithSorted(&destination, entries);
-    });
+    SmallVector<NamedAttribute> entries;
+    for (NamedAttribute entry : dictionary) {
+      StringAttr name = find(entry.getName());
+      Attribute value = find(entry.getValue());
+      if (!find.complete)
+        continue;
+      // As the parser does, for the verifier wants to ask the dialect.
+      auto [dialect, rest] = name.strref().split('.');
+      if (!rest.empty())
+        loadDialect(destination, dialect);
+      entries.emplace_back(name, value);
+    }
+    return when(
+        [&] { return DictionaryAttr::getWithSorted(&destination, entries); });
   }
   if (auto array = dyn_cast<ArrayAttr>(source)) {
     SmallVector<Attribute> elements = find.all<Attribute>(array);
@@ -241,10 +240,8 @@ Attribute detail::decodeBuiltin(Attribute source, MLIRContext &destination,
   }
   if (auto symbol = dyn_cast<SymbolRefAttr>(source)) {
     auto root = find(symbol.getRootReference());
-    SmallVector<FlatSymbolRefAttr> nested;
-    for (FlatSymbolRefAttr reference : symbol.getNestedReferences())
-      nested.push_back(
-          FlatSymbolRefAttr::get(&destination, reference.getValue()));
+    SmallVector<FlatSymbolRefAttr> nested =
+        find.all<FlatSymbolRefAttr>(symbol.getNestedReferences());
     return when([&] { return SymbolRefAttr::get(root, nested); });
   }
   if (isa<UnitAttr>(source))

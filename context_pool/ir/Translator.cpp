@@ -184,6 +184,15 @@ const void *Translator::build(codec::Reference root) {
   if (!root.pointer || !status.ok())
     return nullptr;
   capture();
+  buildError = absl::OkStatus();
+  isCyclic = false;
+  missing.clear();
+  if (const void *result = buildOnce(root))
+    return result;
+  return buildFromInside(root);
+}
+
+const void *Translator::buildFromInside(codec::Reference root) {
   auto refuse = [&](codec::Reference source, const char *why) {
     fail(absl::FailedPreconditionError(absl::StrCat(
         "cannot build ",
@@ -194,22 +203,22 @@ const void *Translator::build(codec::Reference root) {
     return nullptr;
   };
 
-  // What nests deeper than the recursion goes is built from the inside.
+  // What nests deeper than the recursion goes: the innermost parts first.
   SmallVector<codec::Reference, 4> stack{root};
   llvm::SmallDenseSet<const void *, 4> waiting;
-  buildError = absl::OkStatus();
-  isCyclic = false;
-  while (!stack.empty()) {
+  for (bool wasTried = true; !stack.empty(); wasTried = false) {
     codec::Reference source = stack.back();
-    const void **found = known.find(source.pointer);
-    if (found && *found) {
-      stack.pop_back();
-      continue;
-    }
-    missing.clear();
-    if (buildOnce(source)) {
-      stack.pop_back();
-      continue;
+    if (!wasTried) {
+      const void **found = known.find(source.pointer);
+      if (found && *found) {
+        stack.pop_back();
+        continue;
+      }
+      missing.clear();
+      if (buildOnce(source)) {
+        stack.pop_back();
+        continue;
+      }
     }
     if (!buildError.ok()) {
       fail(buildError);
@@ -305,6 +314,29 @@ bool Translator::translateProperties(Operation *op, NameTranslation &name,
   return true;
 }
 
+bool Translator::translateParts(
+    const codec::Record &record, SmallVectorImpl<codec::Reference> &references,
+    SmallVectorImpl<AsmDialectResourceHandle> &handles) {
+  for (codec::Reference reference : record.references) {
+    codec::Reference counterpart = reference;
+    if (reference.kind == codec::Reference::Kind::Attribute)
+      counterpart = codec::Reference::to(translate(reference.getAttribute()));
+    else if (reference.kind == codec::Reference::Kind::Type)
+      counterpart = codec::Reference::to(translate(reference.getType()));
+    if (reference.pointer && !counterpart.pointer)
+      return false;
+    references.push_back(counterpart);
+  }
+  for (const AsmDialectResourceHandle &handle : record.handles) {
+    absl::Status error = findResource(handle, handles.emplace_back());
+    if (!error.ok()) {
+      fail(error);
+      return false;
+    }
+  }
+  return true;
+}
+
 bool Translator::readProperties(Operation *op, NameTranslation &name,
                                 TranslatedProperties &result) {
   codec::Record &record = propertiesRecord;
@@ -326,58 +358,48 @@ bool Translator::readProperties(Operation *op, NameTranslation &name,
   uint64_t hash = 0;
   if (isLasting) {
     if (name.last && isSame(record, *name.last)) {
-      result.properties = name.last->state->getRawProperties();
+      result.properties = name.last->state.getRawProperties();
       return true;
     }
     hash = hashRecord(record);
     auto found = name.properties.find(hash);
     if (found != name.properties.end() && isSame(record, *found->second)) {
       name.last = found->second.get();
-      result.properties = name.last->state->getRawProperties();
+      result.properties = name.last->state.getRawProperties();
       return true;
     }
   }
 
   SmallVector<codec::Reference, 8> references;
-  for (codec::Reference reference : record.references) {
-    codec::Reference counterpart = reference;
-    if (reference.kind == codec::Reference::Kind::Attribute) {
-      counterpart = codec::Reference::to(translate(reference.getAttribute()));
-    } else if (reference.kind == codec::Reference::Kind::Type) {
-      counterpart = codec::Reference::to(translate(reference.getType()));
-    }
-    if (reference.pointer && !counterpart.pointer)
-      return false;
-    references.push_back(counterpart);
-  }
   SmallVector<AsmDialectResourceHandle, 1> handles;
-  for (const AsmDialectResourceHandle &handle : record.handles) {
-    absl::Status error = findResource(handle, handles.emplace_back());
-    if (!error.ok()) {
-      fail(error);
-      return false;
-    }
-  }
+  size_t knownBefore = known.size();
+  if (!translateParts(record, references, handles))
+    return false;
+
+  // What has a part that nothing had before is likely to occur once.
+  bool isKept = isLasting && known.size() == knownBefore &&
+                name.properties.size() < maxKnownProperties;
   Location unknown = UnknownLoc::get(&to);
+  std::unique_ptr<KnownProperties> entry;
+  if (isKept)
+    entry = std::make_unique<KnownProperties>(unknown, name.name);
+  else
+    result.state.emplace(unknown, name.name);
+  OperationState &state = isKept ? entry->state : *result.state;
   codec::RecordReader reader(record, references, handles, unknown);
-  result.state = std::make_unique<OperationState>(unknown, name.name);
-  if (failed(name.reader->readProperties(reader, *result.state)) ||
-      !reader.isAtEnd()) {
+  if (failed(name.reader->readProperties(reader, state)) || !reader.isAtEnd()) {
     capture();
     fail(absl::FailedPreconditionError(
         absl::StrCat("operation '", name.name.getStringRef().str(),
                      "' does not read the properties that it writes")));
     return false;
   }
-  result.properties = result.state->getRawProperties();
-  if (!isLasting || !result.properties ||
-      name.properties.size() >= maxKnownProperties)
+  result.properties = state.getRawProperties();
+  if (!isKept)
     return true;
-  auto entry = std::make_unique<KnownProperties>();
   entry->bytes.assign(record.bytes.begin(), record.bytes.end());
   for (codec::Reference reference : record.references)
     entry->references.push_back(reference.pointer);
-  entry->state = std::move(result.state);
   name.last = entry.get();
   name.properties[hash] = std::move(entry);
   return true;

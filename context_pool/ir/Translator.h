@@ -40,7 +40,10 @@ struct KnownProperties {
   llvm::SmallVector<uint8_t, 16> bytes;
   llvm::SmallVector<const void *, 4> references;
   /// What owns properties, and destroys them without a look at the context.
-  std::unique_ptr<mlir::OperationState> state;
+  mlir::OperationState state;
+
+  KnownProperties(mlir::Location location, mlir::OperationName name)
+      : state(location, name) {}
 };
 
 /// An operation name and its counterpart.
@@ -53,14 +56,14 @@ struct NameTranslation {
   mlir::BytecodeOpInterface::Concept *reader = nullptr;
   /// By a hash of the record.
   llvm::DenseMap<uint64_t, std::unique_ptr<KnownProperties>> properties;
-  const KnownProperties *last = nullptr;
+  KnownProperties *last = nullptr;
 };
 
 /// Properties for one new operation: known ones, or some made for it.
 struct TranslatedProperties {
   mlir::OpaqueProperties properties = nullptr;
-  /// What `properties` points to where nobody else has it.
-  std::unique_ptr<mlir::OperationState> state;
+  /// Owns what `properties` points to where nobody else does.
+  std::optional<mlir::OperationState> state;
   mlir::Attribute attribute;
   /// To be set after the operation was made, from `attribute`.
   bool isDeferred = false;
@@ -133,9 +136,14 @@ private:
   static constexpr unsigned maxDepth = 16;
 
   const void *build(codec::Reference root);
+  const void *buildFromInside(codec::Reference root);
   const void *buildOnce(codec::Reference source);
   const void *find(codec::Reference part);
   NameTranslation *buildName(mlir::Operation *op);
+  bool translateParts(
+      const codec::Record &record,
+      llvm::SmallVectorImpl<codec::Reference> &references,
+      llvm::SmallVectorImpl<mlir::AsmDialectResourceHandle> &handles);
   bool readProperties(mlir::Operation *op, NameTranslation &name,
                       TranslatedProperties &result);
   void forget();
