@@ -6,9 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "context_pool/codec/Decoder.h"
-
-#include "context_pool/codec/Encoder.h"
+#include "context_pool/codec/DecoderDetail.h"
 
 #include "absl/strings/str_cat.h"
 #include "mlir/IR/AffineExpr.h"
@@ -25,41 +23,6 @@ using namespace mlir;
 
 namespace ctxpool::codec {
 namespace {
-
-/// Looks parts up and remembers whether all were there.
-class Lookup {
-public:
-  explicit Lookup(Parts &source) : parts(source) {}
-
-  /// The counterpart of a part that may be absent.
-  template <typename T>
-  T operator()(T part) {
-    if (!part)
-      return T();
-    if constexpr (std::is_base_of_v<Attribute, T>) {
-      Attribute found = parts.find(Attribute(part));
-      complete &= bool(found);
-      return llvm::cast_or_null<T>(found);
-    } else {
-      Type found = parts.find(Type(part));
-      complete &= bool(found);
-      return llvm::cast_or_null<T>(found);
-    }
-  }
-
-  template <typename T, typename Range>
-  SmallVector<T> all(Range &&range) {
-    SmallVector<T> found;
-    for (auto part : range)
-      found.push_back((*this)(T(part)));
-    return found;
-  }
-
-  bool complete = true;
-
-private:
-  Parts &parts;
-};
 
 /// Builds affine expressions, each part once and without recursion.
 class AffineBuilder {
@@ -145,7 +108,7 @@ Attribute detail::decodeBuiltin(Attribute source, MLIRContext &destination,
                                 Parts &parts, bool &known,
                                 absl::Status &status) {
   known = true;
-  Lookup find(parts);
+  detail::Lookup find(parts);
   // Not before all parts are there.
   auto when = [&find](auto &&build) -> Attribute {
     return find.complete ? Attribute(build()) : Attribute();
@@ -319,7 +282,7 @@ Attribute detail::decodeBuiltin(Attribute source, MLIRContext &destination,
 Type detail::decodeBuiltin(Type source, MLIRContext &destination, Parts &parts,
                            bool &known, absl::Status &status) {
   known = true;
-  Lookup find(parts);
+  detail::Lookup find(parts);
   auto when = [&find](auto &&build) -> Type {
     return find.complete ? Type(build()) : Type();
   };

@@ -92,6 +92,7 @@ void Translator::forget() {
   known.clear();
   names.clear();
   ownedNames.clear();
+  bodyless.clear();
   resources.forget();
   for (auto [source, counterpart] : distinct)
     known[source.getAsOpaquePointer()] = counterpart.getAsOpaquePointer();
@@ -186,23 +187,28 @@ const void *Translator::build(codec::Reference root) {
   capture();
   buildError = absl::OkStatus();
   isCyclic = false;
+  const void *result = buildWhole(root);
+  return result && setBodies() ? result : nullptr;
+}
+
+const void *Translator::buildWhole(codec::Reference root) {
   missing.clear();
   if (const void *result = buildOnce(root))
     return result;
   return buildFromInside(root);
 }
 
-const void *Translator::buildFromInside(codec::Reference root) {
-  auto refuse = [&](codec::Reference source, const char *why) {
-    fail(absl::FailedPreconditionError(absl::StrCat(
-        "cannot build ",
-        source.kind == codec::Reference::Kind::Attribute
-            ? "attribute '" + codec::describe(source.getAttribute())
-            : "type '" + codec::describe(source.getType()),
-        "' in the other context", why)));
-    return nullptr;
-  };
+void Translator::refuse(codec::Reference source, const char *why) {
+  fail(absl::FailedPreconditionError(
+      absl::StrCat("cannot build ",
+                   source.kind == codec::Reference::Kind::Attribute
+                       ? "attribute '" + codec::describe(source.getAttribute())
+                       : "type '" + codec::describe(source.getType()),
+                   "' in the other context", why)));
+}
 
+/// `root` was tried, and parts are missing.
+const void *Translator::buildFromInside(codec::Reference root) {
   // What nests deeper than the recursion goes: the innermost parts first.
   SmallVector<codec::Reference, 4> stack{root};
   llvm::SmallDenseSet<const void *, 4> waiting;
@@ -224,18 +230,54 @@ const void *Translator::buildFromInside(codec::Reference root) {
       fail(buildError);
       return nullptr;
     }
-    if (isCyclic)
-      return refuse(source, ": it is a part of itself");
-    if (missing.empty())
-      return refuse(source, "");
+    if (isCyclic) {
+      refuse(source, ": it is a part of itself");
+      return nullptr;
+    }
+    if (missing.empty()) {
+      refuse(source, "");
+      return nullptr;
+    }
     waiting.insert(source.pointer);
     for (codec::Reference part : missing) {
-      if (waiting.contains(part.pointer))
-        return refuse(source, ": it is a part of itself");
+      if (waiting.contains(part.pointer)) {
+        refuse(source, ": it is a part of itself");
+        return nullptr;
+      }
       stack.push_back(part);
     }
   }
   return *known.find(root.pointer);
+}
+
+void Translator::addBodyless(Type part, Type counterpart) {
+  bodyless.push_back({part, counterpart});
+}
+
+bool Translator::setBodies() {
+  while (!bodyless.empty()) {
+    // Others may be added meanwhile.
+    auto [source, counterpart] = bodyless.pop_back_val();
+    missing.clear();
+    if (codec::setBody(source, counterpart, *this, buildError))
+      continue;
+    if (!buildError.ok()) {
+      fail(buildError);
+      return false;
+    }
+    if (missing.empty()) {
+      refuse(codec::Reference::to(source), "");
+      return false;
+    }
+    bodyless.push_back({source, counterpart});
+    SmallVector<codec::Reference, 4> parts = std::move(missing);
+    for (codec::Reference part : parts) {
+      const void **found = known.find(part.pointer);
+      if (!(found && *found) && !buildWhole(part))
+        return false;
+    }
+  }
+  return true;
 }
 
 NameTranslation *Translator::buildName(Operation *op) {

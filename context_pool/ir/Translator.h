@@ -136,7 +136,10 @@ private:
   static constexpr unsigned maxDepth = 16;
 
   const void *build(codec::Reference root);
+  const void *buildWhole(codec::Reference root);
   const void *buildFromInside(codec::Reference root);
+  bool setBodies();
+  void refuse(codec::Reference source, const char *why);
   const void *buildOnce(codec::Reference source);
   const void *find(codec::Reference part);
   NameTranslation *buildName(mlir::Operation *op);
@@ -155,6 +158,7 @@ private:
   mlir::Type find(mlir::Type part) override;
   absl::Status findResource(const mlir::AsmDialectResourceHandle &handle,
                             mlir::AsmDialectResourceHandle &result) override;
+  void addBodyless(mlir::Type part, mlir::Type counterpart) override;
 
   mlir::MLIRContext &from;
   mlir::MLIRContext &to;
@@ -171,7 +175,9 @@ private:
   absl::Status status;
   /// While something is built: what has to be built first, the first error, how
   /// deep the recursion is, and whether it came back to something open.
-  std::vector<codec::Reference> missing;
+  llvm::SmallVector<codec::Reference, 4> missing;
+  /// What still has to get its body.
+  llvm::SmallVector<std::pair<mlir::Type, mlir::Type>, 0> bodyless;
   absl::Status buildError;
   unsigned depth = 0;
   bool isCyclic = false;
