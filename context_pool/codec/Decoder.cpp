@@ -103,7 +103,7 @@ AttributeOrType decodeOfDialect(AttributeOrType source,
       return decodeMutable(source, destination, status);
 
   bool complete = true;
-  SmallVector<Reference, 8> references;
+  SmallVector<Reference, 16> references;
   for (Reference reference : record.references) {
     if (reference.pointer && reference.kind == Reference::Kind::Attribute) {
       Attribute found = parts.find(reference.getAttribute());

@@ -44,9 +44,12 @@ uint64_t estimateBytes(codec::Reference source) {
 
 uint64_t hashRecord(const codec::Record &record) {
   uint64_t hash = llvm::xxh3_64bits(record.bytes);
+  // Most of an operation's optional attributes are absent; those that are there
+  // tell records apart well enough.
   for (codec::Reference reference : record.references)
-    hash = (hash ^ reinterpret_cast<uintptr_t>(reference.pointer)) *
-           0x9E3779B97F4A7C15ull;
+    if (reference.pointer)
+      hash = (hash ^ reinterpret_cast<uintptr_t>(reference.pointer)) *
+             0x9E3779B97F4A7C15ull;
   // The empty and the tombstone key of the table.
   return hash >> 2;
 }
@@ -356,18 +359,21 @@ bool Translator::translateProperties(Operation *op, NameTranslation &name,
   return true;
 }
 
-bool Translator::translateParts(
-    const codec::Record &record, SmallVectorImpl<codec::Reference> &references,
-    SmallVectorImpl<AsmDialectResourceHandle> &handles) {
+bool Translator::translateParts(const codec::Record &record) {
+  references.clear();
+  handles.clear();
   for (codec::Reference reference : record.references) {
-    codec::Reference counterpart = reference;
-    if (reference.kind == codec::Reference::Kind::Attribute)
-      counterpart = codec::Reference::to(translate(reference.getAttribute()));
-    else if (reference.kind == codec::Reference::Kind::Type)
-      counterpart = codec::Reference::to(translate(reference.getType()));
-    if (reference.pointer && !counterpart.pointer)
-      return false;
-    references.push_back(counterpart);
+    if (reference.pointer) {
+      codec::Reference counterpart = reference;
+      if (reference.kind == codec::Reference::Kind::Attribute)
+        counterpart = codec::Reference::to(translate(reference.getAttribute()));
+      else if (reference.kind == codec::Reference::Kind::Type)
+        counterpart = codec::Reference::to(translate(reference.getType()));
+      if (!counterpart.pointer)
+        return false;
+      reference = counterpart;
+    }
+    references.push_back(reference);
   }
   for (const AsmDialectResourceHandle &handle : record.handles) {
     absl::Status error = findResource(handle, handles.emplace_back());
@@ -412,10 +418,8 @@ bool Translator::readProperties(Operation *op, NameTranslation &name,
     }
   }
 
-  SmallVector<codec::Reference, 8> references;
-  SmallVector<AsmDialectResourceHandle, 1> handles;
   size_t knownBefore = known.size();
-  if (!translateParts(record, references, handles))
+  if (!translateParts(record))
     return false;
 
   // What has a part that nothing had before is likely to occur once.

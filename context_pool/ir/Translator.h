@@ -143,10 +143,7 @@ private:
   const void *buildOnce(codec::Reference source);
   const void *find(codec::Reference part);
   NameTranslation *buildName(mlir::Operation *op);
-  bool translateParts(
-      const codec::Record &record,
-      llvm::SmallVectorImpl<codec::Reference> &references,
-      llvm::SmallVectorImpl<mlir::AsmDialectResourceHandle> &handles);
+  bool translateParts(const codec::Record &record);
   bool readProperties(mlir::Operation *op, NameTranslation &name,
                       TranslatedProperties &result);
   void forget();
@@ -171,7 +168,11 @@ private:
   PointerTable<NameTranslation *> names;
   std::vector<std::unique_ptr<NameTranslation>> ownedNames;
   ResourceTransfer resources;
+  /// The properties that are being read, and the counterparts of what their
+  /// record refers to.
   codec::Record propertiesRecord;
+  llvm::SmallVector<codec::Reference, 16> references;
+  llvm::SmallVector<mlir::AsmDialectResourceHandle, 1> handles;
   absl::Status status;
   /// While something is built: what has to be built first, the first error, how
   /// deep the recursion is, and whether it came back to something open.
