@@ -132,14 +132,20 @@ const void *Translator::find(codec::Reference part) {
   }
   if (isCyclic || !buildError.ok())
     return nullptr;
+  // A second attempt would lack the same.
+  if (!incomplete.empty() && incomplete.contains(part.pointer))
+    return nullptr;
   // Parts are mostly few and shallow: recursion spares a second attempt.
+  const void *result = nullptr;
   if (depth == maxDepth) {
     missing.push_back(part);
-    return nullptr;
+  } else {
+    ++depth;
+    result = buildOnce(part);
+    --depth;
   }
-  ++depth;
-  const void *result = buildOnce(part);
-  --depth;
+  if (!result)
+    incomplete.insert(part.pointer);
   return result;
 }
 
@@ -194,8 +200,14 @@ const void *Translator::build(codec::Reference root) {
   return result && setBodies() ? result : nullptr;
 }
 
-const void *Translator::buildWhole(codec::Reference root) {
+void Translator::beginAttempt() {
   missing.clear();
+  if (!incomplete.empty())
+    incomplete.clear();
+}
+
+const void *Translator::buildWhole(codec::Reference root) {
+  beginAttempt();
   if (const void *result = buildOnce(root))
     return result;
   return buildFromInside(root);
@@ -223,7 +235,7 @@ const void *Translator::buildFromInside(codec::Reference root) {
         stack.pop_back();
         continue;
       }
-      missing.clear();
+      beginAttempt();
       if (buildOnce(source)) {
         stack.pop_back();
         continue;
@@ -261,7 +273,7 @@ bool Translator::setBodies() {
   while (!bodyless.empty()) {
     // Others may be added meanwhile.
     auto [source, counterpart] = bodyless.pop_back_val();
-    missing.clear();
+    beginAttempt();
     if (codec::setBody(source, counterpart, *this, buildError))
       continue;
     if (!buildError.ok()) {

@@ -136,6 +136,7 @@ private:
   static constexpr unsigned maxDepth = 16;
 
   const void *build(codec::Reference root);
+  void beginAttempt();
   const void *buildWhole(codec::Reference root);
   const void *buildFromInside(codec::Reference root);
   bool setBodies();
@@ -174,9 +175,11 @@ private:
   llvm::SmallVector<codec::Reference, 16> references;
   llvm::SmallVector<mlir::AsmDialectResourceHandle, 1> handles;
   absl::Status status;
-  /// While something is built: what has to be built first, the first error, how
-  /// deep the recursion is, and whether it came back to something open.
+  /// While something is built: what has to be built first, what waits for it,
+  /// the first error, how deep the recursion is, and whether it came back to
+  /// something open.
   llvm::SmallVector<codec::Reference, 4> missing;
+  llvm::SmallDenseSet<const void *, 4> incomplete;
   /// What still has to get its body.
   llvm::SmallVector<std::pair<mlir::Type, mlir::Type>, 0> bodyless;
   absl::Status buildError;

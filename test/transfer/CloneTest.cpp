@@ -257,6 +257,20 @@ TEST(CloneTest, SharedPartsOfNestedStructsAreBuiltOnce) {
   }
 }
 
+TEST(CloneTest, SharedPartsOfNestedAttributesAreBuiltOnce) {
+  auto source = makeContext(), destination = makeContext();
+  Builder builder(source.get());
+  Attribute value = builder.getUnitAttr();
+  for (int i = 0; i != 5000; ++i)
+    value = builder.getArrayAttr({value, value});
+  OwningOpRef<ModuleOp> module = ModuleOp::create(builder.getUnknownLoc());
+  module->getOperation()->setAttr("t.value", value);
+
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(copy, cloneInto(*module, *destination));
+
+  EXPECT_TRUE(isEquivalent(*module, *copy));
+}
+
 TEST(CloneTest, StructsThatContainEachOther) {
   auto source = makeContext(), destination = makeContext();
   auto a = LLVM::LLVMStructType::getIdentified(source.get(), "a");
