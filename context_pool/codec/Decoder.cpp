@@ -6,7 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "context_pool/codec/Decoder.h"
+#include "context_pool/codec/DecoderDetail.h"
 
 #include "context_pool/codec/Encoder.h"
 #include "context_pool/codec/RecordReader.h"
@@ -37,12 +37,7 @@ template <typename AttributeOrType>
 constexpr const char *kindName =
     std::is_same_v<AttributeOrType, Attribute> ? "attribute" : "type";
 
-template <typename AttributeOrType>
-absl::Status refuse(AttributeOrType source, const char *why) {
-  return absl::FailedPreconditionError(
-      absl::StrCat("cannot build ", kindName<AttributeOrType>, " '",
-                   describe(source), "' in the other context: ", why));
-}
+using detail::refuse;
 
 /// Whether the two records are the same but for the context that they refer to.
 bool isSame(const Record &record, ArrayRef<Reference> references,
@@ -88,6 +83,14 @@ AttributeOrType decodeOfDialect(AttributeOrType source,
     status = missingDialect(name, kindName<AttributeOrType>, nameOf(source));
     return {};
   }
+  bool known = false;
+  AttributeOrType built;
+  if constexpr (isAttribute)
+    built = detail::decodeLLVM(source, destination, parts, known);
+  else
+    built = detail::decodeLLVM(source, destination, parts, known, status);
+  if (known)
+    return built;
 
   Record record;
   status = encode(source, record);
@@ -100,7 +103,7 @@ AttributeOrType decodeOfDialect(AttributeOrType source,
       return decodeMutable(source, destination, status);
 
   bool complete = true;
-  SmallVector<Reference, 8> references;
+  SmallVector<Reference, 16> references;
   for (Reference reference : record.references) {
     if (reference.pointer && reference.kind == Reference::Kind::Attribute) {
       Attribute found = parts.find(reference.getAttribute());
@@ -185,6 +188,20 @@ AttributeOrType decodeImpl(AttributeOrType source, MLIRContext &destination,
 } // namespace
 
 Parts::~Parts() = default;
+
+template <typename AttributeOrType>
+static absl::Status refuseImpl(AttributeOrType source, const char *why) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("cannot build ", kindName<AttributeOrType>, " '",
+                   describe(source), "' in the other context: ", why));
+}
+
+absl::Status detail::refuse(Attribute source, const char *why) {
+  return refuseImpl(source, why);
+}
+absl::Status detail::refuse(Type source, const char *why) {
+  return refuseImpl(source, why);
+}
 
 Dialect *loadDialect(MLIRContext &context, StringRef name) {
   return context.getOrLoadDialect(name);

@@ -22,8 +22,6 @@
 #include "mlir/IR/OpImplementation.h"
 #include "mlir/IR/Types.h"
 
-#include <optional>
-
 namespace ctxpool::codec {
 
 /// What a decoder asks for while it builds something: counterparts, in the
@@ -42,14 +40,19 @@ public:
   virtual absl::Status
   findResource(const mlir::AsmDialectResourceHandle &handle,
                mlir::AsmDialectResourceHandle &result) = 0;
+
+  /// `counterpart` is that of a type which may be a part of itself, and waits
+  /// for `setBody`. Until then, it may be a part of others already.
+  virtual void addBodyless(mlir::Type part, mlir::Type counterpart) = 0;
 };
 
 /// Builds `source` in `destination`. Null with an OK status: a part is missing;
-/// try again when it is there. What the builtin
-/// dialect defines is built from its accessors; of other dialects, from a
-/// record by the dialect's bytecode interface, or, where the dialect has none,
-/// by its parser from what its printer printed. The last is checked by encoding
-/// the result, for a parser may drop what its printer prints.
+/// try again when it is there. What the builtin dialect defines, and of the LLVM
+/// dialect what is frequent and has no encoding of its own, is built from its
+/// accessors; the rest from a record by its dialect's bytecode interface, or,
+/// where the dialect has none, by its parser from what its printer printed. The
+/// last is checked by encoding the result, for a parser may drop what its
+/// printer prints.
 ///
 /// `destination` has to have a handler for diagnostics that keeps them from
 /// being printed; they say why something could not be built.
@@ -63,6 +66,13 @@ mlir::Attribute decode(mlir::Attribute source, mlir::MLIRContext &destination,
 mlir::Type decode(mlir::Type source, mlir::MLIRContext &destination,
                   Parts &parts, absl::Status &status);
 
+/// Gives the body of `source` to its counterpart, which `Parts::addBodyless` was
+/// told of. False with an OK status: a part is missing, as above.
+///
+/// Errors: FailedPrecondition - the destination has another type of that name.
+bool setBody(mlir::Type source, mlir::Type counterpart, Parts &parts,
+             absl::Status &status);
+
 /// The dialect of that name, loaded if it is registered; null if it is not.
 mlir::Dialect *loadDialect(mlir::MLIRContext &context, llvm::StringRef name);
 
@@ -70,29 +80,6 @@ mlir::Dialect *loadDialect(mlir::MLIRContext &context, llvm::StringRef name);
 absl::Status missingDialect(llvm::StringRef dialect, llvm::StringRef what,
                             llvm::StringRef name);
 
-namespace detail {
-
-/// Null with an OK status also where the builtin dialect of this library does
-/// not know the kind: then `known` is false.
-mlir::Attribute decodeBuiltin(mlir::Attribute source,
-                              mlir::MLIRContext &destination, Parts &parts,
-                              bool &known, absl::Status &status);
-mlir::Type decodeBuiltin(mlir::Type source, mlir::MLIRContext &destination,
-                         Parts &parts, bool &known, absl::Status &status);
-
-/// Gives the printed form in the record to the dialect's parser. `references`
-/// and `handles` are the record's, of the new context. Null where the parser
-/// fails.
-mlir::Attribute
-parsePrinted(const Record &record, llvm::ArrayRef<Reference> references,
-             llvm::ArrayRef<mlir::AsmDialectResourceHandle> handles,
-             mlir::Dialect &dialect, mlir::Type type);
-mlir::Type parsePrinted(const Record &record,
-                        llvm::ArrayRef<Reference> references,
-                        llvm::ArrayRef<mlir::AsmDialectResourceHandle> handles,
-                        mlir::Dialect &dialect);
-
-} // namespace detail
 } // namespace ctxpool::codec
 
 #endif // CONTEXT_POOL_CODEC_DECODER_H

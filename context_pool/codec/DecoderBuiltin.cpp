@@ -6,9 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "context_pool/codec/Decoder.h"
-
-#include "context_pool/codec/Encoder.h"
+#include "context_pool/codec/DecoderDetail.h"
 
 #include "absl/strings/str_cat.h"
 #include "mlir/IR/AffineExpr.h"
@@ -25,41 +23,6 @@ using namespace mlir;
 
 namespace ctxpool::codec {
 namespace {
-
-/// Looks parts up and remembers whether all were there.
-class Lookup {
-public:
-  explicit Lookup(Parts &source) : parts(source) {}
-
-  /// The counterpart of a part that may be absent.
-  template <typename T>
-  T operator()(T part) {
-    if (!part)
-      return T();
-    if constexpr (std::is_base_of_v<Attribute, T>) {
-      Attribute found = parts.find(Attribute(part));
-      complete &= bool(found);
-      return llvm::cast_or_null<T>(found);
-    } else {
-      Type found = parts.find(Type(part));
-      complete &= bool(found);
-      return llvm::cast_or_null<T>(found);
-    }
-  }
-
-  template <typename T, typename Range>
-  SmallVector<T> all(Range &&range) {
-    SmallVector<T> found;
-    for (auto part : range)
-      found.push_back((*this)(T(part)));
-    return found;
-  }
-
-  bool complete = true;
-
-private:
-  Parts &parts;
-};
 
 /// Builds affine expressions, each part once and without recursion.
 class AffineBuilder {
@@ -145,7 +108,7 @@ Attribute detail::decodeBuiltin(Attribute source, MLIRContext &destination,
                                 Parts &parts, bool &known,
                                 absl::Status &status) {
   known = true;
-  Lookup find(parts);
+  detail::Lookup find(parts);
   // Not before all parts are there.
   auto when = [&find](auto &&build) -> Attribute {
     return find.complete ? Attribute(build()) : Attribute();
@@ -201,21 +164,20 @@ Attribute detail::decodeBuiltin(Attribute source, MLIRContext &destination,
     return when([&] { return FloatAttr::get(type, number.getValue()); });
   }
   if (auto dictionary = dyn_cast<DictionaryAttr>(source)) {
-    SmallVector<Attribute> values;
-    for (NamedAttribute entry : dictionary)
-      values.push_back(find(entry.getValue()));
-    return when([&] {
-      SmallVector<NamedAttribute> entries;
-      for (auto [entry, value] : llvm::zip_equal(dictionary, values)) {
-        // As the parser does, for the verifier wants to ask the dialect.
-        auto [dialect, rest] = entry.getName().strref().split('.');
-        if (!rest.empty())
-          loadDialect(destination, dialect);
-        entries.emplace_back(
-            StringAttr::get(&destination, entry.getName().strref()), value);
-      }
-      return DictionaryAttr::getWithSorted(&destination, entries);
-    });
+    SmallVector<NamedAttribute> entries;
+    for (NamedAttribute entry : dictionary) {
+      StringAttr name = find(entry.getName());
+      Attribute value = find(entry.getValue());
+      if (!find.complete)
+        continue;
+      // As the parser does, for the verifier wants to ask the dialect.
+      auto [dialect, rest] = name.strref().split('.');
+      if (!rest.empty())
+        loadDialect(destination, dialect);
+      entries.emplace_back(name, value);
+    }
+    return when(
+        [&] { return DictionaryAttr::getWithSorted(&destination, entries); });
   }
   if (auto array = dyn_cast<ArrayAttr>(source)) {
     SmallVector<Attribute> elements = find.all<Attribute>(array);
@@ -241,10 +203,8 @@ Attribute detail::decodeBuiltin(Attribute source, MLIRContext &destination,
   }
   if (auto symbol = dyn_cast<SymbolRefAttr>(source)) {
     auto root = find(symbol.getRootReference());
-    SmallVector<FlatSymbolRefAttr> nested;
-    for (FlatSymbolRefAttr reference : symbol.getNestedReferences())
-      nested.push_back(
-          FlatSymbolRefAttr::get(&destination, reference.getValue()));
+    SmallVector<FlatSymbolRefAttr> nested =
+        find.all<FlatSymbolRefAttr>(symbol.getNestedReferences());
     return when([&] { return SymbolRefAttr::get(root, nested); });
   }
   if (isa<UnitAttr>(source))
@@ -322,7 +282,7 @@ Attribute detail::decodeBuiltin(Attribute source, MLIRContext &destination,
 Type detail::decodeBuiltin(Type source, MLIRContext &destination, Parts &parts,
                            bool &known, absl::Status &status) {
   known = true;
-  Lookup find(parts);
+  detail::Lookup find(parts);
   auto when = [&find](auto &&build) -> Type {
     return find.complete ? Type(build()) : Type();
   };

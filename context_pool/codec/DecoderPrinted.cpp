@@ -6,7 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "context_pool/codec/Decoder.h"
+#include "context_pool/codec/DecoderDetail.h"
 
 #include "mlir/AsmParser/AsmParser.h"
 #include "mlir/IR/AffineExpr.h"

@@ -34,21 +34,32 @@ std::string toStdString(StringRef string) { return string.str(); }
 /// often as it occurs there.
 template <typename AttributeOrType>
 bool holdsParts(const Record &record, AttributeOrType value) {
+  // Mostly in the same order, which is found out as one goes.
+  auto next = record.references.begin();
+  bool inOrder = true;
   SmallVector<const void *, 16> parts;
   auto add = [&](auto part) {
-    if (part)
-      parts.push_back(part.getAsOpaquePointer());
+    if (!part)
+      return;
+    const void *pointer = part.getAsOpaquePointer();
+    parts.push_back(pointer);
+    while (next != record.references.end() && next->pointer != pointer)
+      ++next;
+    inOrder = inOrder && next != record.references.end();
+    if (inOrder)
+      ++next;
   };
   value.walkImmediateSubElements([&](Attribute part) { add(part); },
                                  [&](Type part) { add(part); });
-  if (parts.empty())
+  if (inOrder)
     return true;
   SmallVector<const void *, 16> held;
   for (const Reference &reference : record.references)
     if (reference.kind != Reference::Kind::Bytes && reference.pointer)
       held.push_back(reference.pointer);
-  llvm::sort(parts);
-  llvm::sort(held);
+  // For so few, faster than llvm::sort, which is qsort for these.
+  std::sort(parts.begin(), parts.end());
+  std::sort(held.begin(), held.end());
   return std::includes(held.begin(), held.end(), parts.begin(), parts.end());
 }
 

@@ -143,6 +143,9 @@ private:
 /// How often the text, outside of quotes, has `token` at the begin of a word:
 /// what a dialect printed by itself, past the printer.
 unsigned countHidden(StringRef text, StringRef token) {
+  // Almost always.
+  if (!text.contains(token))
+    return 0;
   unsigned count = 0;
   bool quoted = false;
   for (size_t i = 0; i < text.size(); ++i) {

@@ -129,7 +129,7 @@ public:
   }
 
   llvm::SmallVector<uint8_t, 224> bytes;
-  llvm::SmallVector<Reference, 8> references;
+  llvm::SmallVector<Reference, 16> references;
 
   /// The resource handles that were met. Their contents, and not their keys,
   /// are in bytes and references; a decoder makes new ones.

@@ -234,11 +234,20 @@ private:
     Operation *source = &*frame.op++;
     // Opens regions: `frame` is no longer valid.
     Block *target = frame.target;
+    if (frame.op != frame.block->end())
+      prefetch(&*frame.op);
     Operation *made = copyOne(source);
     if (!made)
       return false;
     target->push_back(made);
     return true;
+  }
+
+  /// Has the operation and its place in the table fetched, while another one is
+  /// copied: in a large module, each lies in memory of its own.
+  void prefetch(Operation *source) {
+    LLVM_PREFETCH(source, 0, 3);
+    operations.prefetch(source);
   }
 
   void noteUses(Value from, Value to) {

@@ -35,7 +35,7 @@ public:
 
   /// Null where there is none.
   Value *find(const void *key) {
-    for (size_t i = home(key);; i = next(i)) {
+    for (size_t i = home(key);; i = next(i, key)) {
       if (slots[i].key == key)
         return &slots[i].value;
       if (!slots[i].key)
@@ -45,7 +45,7 @@ public:
 
   /// The value of the key, a new one where there is none.
   Value &operator[](const void *key) {
-    for (size_t i = home(key);; i = next(i)) {
+    for (size_t i = home(key);; i = next(i, key)) {
       if (slots[i].key == key)
         return slots[i].value;
       if (!slots[i].key) {
@@ -88,15 +88,25 @@ private:
     return bits;
   }
 
+  static uint64_t hashPage(const void *key) {
+    return (reinterpret_cast<uintptr_t>(key) >> 12) * 0x9E3779B97F4A7C15ull;
+  }
+
   /// Objects are mostly visited in the order in which they were allocated, so
   /// what lies on one page of memory stays together in the table, one cache
   /// line after the other; pages are spread by multiplication.
   size_t home(const void *key) const {
-    auto address = reinterpret_cast<uintptr_t>(key);
-    size_t page = ((address >> 12) * 0x9E3779B97F4A7C15ull) >> shift;
-    return (page + ((address & 4095) >> granularity)) & (slots.size() - 1);
+    size_t offset = (reinterpret_cast<uintptr_t>(key) & 4095) >> granularity;
+    return ((hashPage(key) >> shift) + offset) & (slots.size() - 1);
   }
-  size_t next(size_t i) const { return (i + 1) & (slots.size() - 1); }
+
+  /// Where two pages meet, they are dense: the next slot would be taken as
+  /// well, and the one after it. A page has a stride of its own instead, odd so
+  /// that it leads everywhere, and stays together after it.
+  size_t next(size_t i, const void *key) const {
+    size_t stride = (hashPage(key) >> 16) | 1;
+    return (i + stride) & (slots.size() - 1);
+  }
 
   void grow() {
     std::vector<Slot> old(slots.size() * 2);
@@ -107,7 +117,7 @@ private:
         continue;
       size_t i = home(slot.key);
       while (slots[i].key)
-        i = next(i);
+        i = next(i, slot.key);
       slots[i] = slot;
     }
   }

@@ -44,9 +44,12 @@ uint64_t estimateBytes(codec::Reference source) {
 
 uint64_t hashRecord(const codec::Record &record) {
   uint64_t hash = llvm::xxh3_64bits(record.bytes);
+  // Most of an operation's optional attributes are absent; those that are there
+  // tell records apart well enough.
   for (codec::Reference reference : record.references)
-    hash = (hash ^ reinterpret_cast<uintptr_t>(reference.pointer)) *
-           0x9E3779B97F4A7C15ull;
+    if (reference.pointer)
+      hash = (hash ^ reinterpret_cast<uintptr_t>(reference.pointer)) *
+             0x9E3779B97F4A7C15ull;
   // The empty and the tombstone key of the table.
   return hash >> 2;
 }
@@ -92,6 +95,7 @@ void Translator::forget() {
   known.clear();
   names.clear();
   ownedNames.clear();
+  bodyless.clear();
   resources.forget();
   for (auto [source, counterpart] : distinct)
     known[source.getAsOpaquePointer()] = counterpart.getAsOpaquePointer();
@@ -128,14 +132,20 @@ const void *Translator::find(codec::Reference part) {
   }
   if (isCyclic || !buildError.ok())
     return nullptr;
+  // A second attempt would lack the same.
+  if (!incomplete.empty() && incomplete.contains(part.pointer))
+    return nullptr;
   // Parts are mostly few and shallow: recursion spares a second attempt.
+  const void *result = nullptr;
   if (depth == maxDepth) {
     missing.push_back(part);
-    return nullptr;
+  } else {
+    ++depth;
+    result = buildOnce(part);
+    --depth;
   }
-  ++depth;
-  const void *result = buildOnce(part);
-  --depth;
+  if (!result)
+    incomplete.insert(part.pointer);
   return result;
 }
 
@@ -184,49 +194,105 @@ const void *Translator::build(codec::Reference root) {
   if (!root.pointer || !status.ok())
     return nullptr;
   capture();
-  auto refuse = [&](codec::Reference source, const char *why) {
-    fail(absl::FailedPreconditionError(absl::StrCat(
-        "cannot build ",
-        source.kind == codec::Reference::Kind::Attribute
-            ? "attribute '" + codec::describe(source.getAttribute())
-            : "type '" + codec::describe(source.getType()),
-        "' in the other context", why)));
-    return nullptr;
-  };
-
-  // What nests deeper than the recursion goes is built from the inside.
-  SmallVector<codec::Reference, 4> stack{root};
-  llvm::SmallDenseSet<const void *, 4> waiting;
   buildError = absl::OkStatus();
   isCyclic = false;
-  while (!stack.empty()) {
+  const void *result = buildWhole(root);
+  return result && setBodies() ? result : nullptr;
+}
+
+void Translator::beginAttempt() {
+  missing.clear();
+  if (!incomplete.empty())
+    incomplete.clear();
+}
+
+const void *Translator::buildWhole(codec::Reference root) {
+  beginAttempt();
+  if (const void *result = buildOnce(root))
+    return result;
+  return buildFromInside(root);
+}
+
+void Translator::refuse(codec::Reference source, const char *why) {
+  fail(absl::FailedPreconditionError(
+      absl::StrCat("cannot build ",
+                   source.kind == codec::Reference::Kind::Attribute
+                       ? "attribute '" + codec::describe(source.getAttribute())
+                       : "type '" + codec::describe(source.getType()),
+                   "' in the other context", why)));
+}
+
+/// `root` was tried, and parts are missing.
+const void *Translator::buildFromInside(codec::Reference root) {
+  // What nests deeper than the recursion goes: the innermost parts first.
+  SmallVector<codec::Reference, 4> stack{root};
+  llvm::SmallDenseSet<const void *, 4> waiting;
+  for (bool wasTried = true; !stack.empty(); wasTried = false) {
     codec::Reference source = stack.back();
-    const void **found = known.find(source.pointer);
-    if (found && *found) {
-      stack.pop_back();
-      continue;
-    }
-    missing.clear();
-    if (buildOnce(source)) {
-      stack.pop_back();
-      continue;
+    if (!wasTried) {
+      const void **found = known.find(source.pointer);
+      if (found && *found) {
+        stack.pop_back();
+        continue;
+      }
+      beginAttempt();
+      if (buildOnce(source)) {
+        stack.pop_back();
+        continue;
+      }
     }
     if (!buildError.ok()) {
       fail(buildError);
       return nullptr;
     }
-    if (isCyclic)
-      return refuse(source, ": it is a part of itself");
-    if (missing.empty())
-      return refuse(source, "");
+    if (isCyclic) {
+      refuse(source, ": it is a part of itself");
+      return nullptr;
+    }
+    if (missing.empty()) {
+      refuse(source, "");
+      return nullptr;
+    }
     waiting.insert(source.pointer);
     for (codec::Reference part : missing) {
-      if (waiting.contains(part.pointer))
-        return refuse(source, ": it is a part of itself");
+      if (waiting.contains(part.pointer)) {
+        refuse(source, ": it is a part of itself");
+        return nullptr;
+      }
       stack.push_back(part);
     }
   }
   return *known.find(root.pointer);
+}
+
+void Translator::addBodyless(Type part, Type counterpart) {
+  bodyless.push_back({part, counterpart});
+}
+
+bool Translator::setBodies() {
+  while (!bodyless.empty()) {
+    // Others may be added meanwhile.
+    auto [source, counterpart] = bodyless.pop_back_val();
+    beginAttempt();
+    if (codec::setBody(source, counterpart, *this, buildError))
+      continue;
+    if (!buildError.ok()) {
+      fail(buildError);
+      return false;
+    }
+    if (missing.empty()) {
+      refuse(codec::Reference::to(source), "");
+      return false;
+    }
+    bodyless.push_back({source, counterpart});
+    SmallVector<codec::Reference, 4> parts = std::move(missing);
+    for (codec::Reference part : parts) {
+      const void **found = known.find(part.pointer);
+      if (!(found && *found) && !buildWhole(part))
+        return false;
+    }
+  }
+  return true;
 }
 
 NameTranslation *Translator::buildName(Operation *op) {
@@ -305,6 +371,32 @@ bool Translator::translateProperties(Operation *op, NameTranslation &name,
   return true;
 }
 
+bool Translator::translateParts(const codec::Record &record) {
+  references.clear();
+  handles.clear();
+  for (codec::Reference reference : record.references) {
+    if (reference.pointer) {
+      codec::Reference counterpart = reference;
+      if (reference.kind == codec::Reference::Kind::Attribute)
+        counterpart = codec::Reference::to(translate(reference.getAttribute()));
+      else if (reference.kind == codec::Reference::Kind::Type)
+        counterpart = codec::Reference::to(translate(reference.getType()));
+      if (!counterpart.pointer)
+        return false;
+      reference = counterpart;
+    }
+    references.push_back(reference);
+  }
+  for (const AsmDialectResourceHandle &handle : record.handles) {
+    absl::Status error = findResource(handle, handles.emplace_back());
+    if (!error.ok()) {
+      fail(error);
+      return false;
+    }
+  }
+  return true;
+}
+
 bool Translator::readProperties(Operation *op, NameTranslation &name,
                                 TranslatedProperties &result) {
   codec::Record &record = propertiesRecord;
@@ -326,58 +418,46 @@ bool Translator::readProperties(Operation *op, NameTranslation &name,
   uint64_t hash = 0;
   if (isLasting) {
     if (name.last && isSame(record, *name.last)) {
-      result.properties = name.last->state->getRawProperties();
+      result.properties = name.last->state.getRawProperties();
       return true;
     }
     hash = hashRecord(record);
     auto found = name.properties.find(hash);
     if (found != name.properties.end() && isSame(record, *found->second)) {
       name.last = found->second.get();
-      result.properties = name.last->state->getRawProperties();
+      result.properties = name.last->state.getRawProperties();
       return true;
     }
   }
 
-  SmallVector<codec::Reference, 8> references;
-  for (codec::Reference reference : record.references) {
-    codec::Reference counterpart = reference;
-    if (reference.kind == codec::Reference::Kind::Attribute) {
-      counterpart = codec::Reference::to(translate(reference.getAttribute()));
-    } else if (reference.kind == codec::Reference::Kind::Type) {
-      counterpart = codec::Reference::to(translate(reference.getType()));
-    }
-    if (reference.pointer && !counterpart.pointer)
-      return false;
-    references.push_back(counterpart);
-  }
-  SmallVector<AsmDialectResourceHandle, 1> handles;
-  for (const AsmDialectResourceHandle &handle : record.handles) {
-    absl::Status error = findResource(handle, handles.emplace_back());
-    if (!error.ok()) {
-      fail(error);
-      return false;
-    }
-  }
+  size_t knownBefore = known.size();
+  if (!translateParts(record))
+    return false;
+
+  // What has a part that nothing had before is likely to occur once.
+  bool isKept = isLasting && known.size() == knownBefore &&
+                name.properties.size() < maxKnownProperties;
   Location unknown = UnknownLoc::get(&to);
+  std::unique_ptr<KnownProperties> entry;
+  if (isKept)
+    entry = std::make_unique<KnownProperties>(unknown, name.name);
+  else
+    result.state.emplace(unknown, name.name);
+  OperationState &state = isKept ? entry->state : *result.state;
   codec::RecordReader reader(record, references, handles, unknown);
-  result.state = std::make_unique<OperationState>(unknown, name.name);
-  if (failed(name.reader->readProperties(reader, *result.state)) ||
-      !reader.isAtEnd()) {
+  if (failed(name.reader->readProperties(reader, state)) || !reader.isAtEnd()) {
     capture();
     fail(absl::FailedPreconditionError(
         absl::StrCat("operation '", name.name.getStringRef().str(),
                      "' does not read the properties that it writes")));
     return false;
   }
-  result.properties = result.state->getRawProperties();
-  if (!isLasting || !result.properties ||
-      name.properties.size() >= maxKnownProperties)
+  result.properties = state.getRawProperties();
+  if (!isKept)
     return true;
-  auto entry = std::make_unique<KnownProperties>();
   entry->bytes.assign(record.bytes.begin(), record.bytes.end());
   for (codec::Reference reference : record.references)
     entry->references.push_back(reference.pointer);
-  entry->state = std::move(result.state);
   name.last = entry.get();
   name.properties[hash] = std::move(entry);
   return true;

@@ -40,7 +40,10 @@ struct KnownProperties {
   llvm::SmallVector<uint8_t, 16> bytes;
   llvm::SmallVector<const void *, 4> references;
   /// What owns properties, and destroys them without a look at the context.
-  std::unique_ptr<mlir::OperationState> state;
+  mlir::OperationState state;
+
+  KnownProperties(mlir::Location location, mlir::OperationName name)
+      : state(location, name) {}
 };
 
 /// An operation name and its counterpart.
@@ -53,14 +56,14 @@ struct NameTranslation {
   mlir::BytecodeOpInterface::Concept *reader = nullptr;
   /// By a hash of the record.
   llvm::DenseMap<uint64_t, std::unique_ptr<KnownProperties>> properties;
-  const KnownProperties *last = nullptr;
+  KnownProperties *last = nullptr;
 };
 
 /// Properties for one new operation: known ones, or some made for it.
 struct TranslatedProperties {
   mlir::OpaqueProperties properties = nullptr;
-  /// What `properties` points to where nobody else has it.
-  std::unique_ptr<mlir::OperationState> state;
+  /// Owns what `properties` points to where nobody else does.
+  std::optional<mlir::OperationState> state;
   mlir::Attribute attribute;
   /// To be set after the operation was made, from `attribute`.
   bool isDeferred = false;
@@ -133,9 +136,15 @@ private:
   static constexpr unsigned maxDepth = 16;
 
   const void *build(codec::Reference root);
+  void beginAttempt();
+  const void *buildWhole(codec::Reference root);
+  const void *buildFromInside(codec::Reference root);
+  bool setBodies();
+  void refuse(codec::Reference source, const char *why);
   const void *buildOnce(codec::Reference source);
   const void *find(codec::Reference part);
   NameTranslation *buildName(mlir::Operation *op);
+  bool translateParts(const codec::Record &record);
   bool readProperties(mlir::Operation *op, NameTranslation &name,
                       TranslatedProperties &result);
   void forget();
@@ -147,6 +156,7 @@ private:
   mlir::Type find(mlir::Type part) override;
   absl::Status findResource(const mlir::AsmDialectResourceHandle &handle,
                             mlir::AsmDialectResourceHandle &result) override;
+  void addBodyless(mlir::Type part, mlir::Type counterpart) override;
 
   mlir::MLIRContext &from;
   mlir::MLIRContext &to;
@@ -159,11 +169,19 @@ private:
   PointerTable<NameTranslation *> names;
   std::vector<std::unique_ptr<NameTranslation>> ownedNames;
   ResourceTransfer resources;
+  /// The properties that are being read, and the counterparts of what their
+  /// record refers to.
   codec::Record propertiesRecord;
+  llvm::SmallVector<codec::Reference, 16> references;
+  llvm::SmallVector<mlir::AsmDialectResourceHandle, 1> handles;
   absl::Status status;
-  /// While something is built: what has to be built first, the first error, how
-  /// deep the recursion is, and whether it came back to something open.
-  std::vector<codec::Reference> missing;
+  /// While something is built: what has to be built first, what waits for it,
+  /// the first error, how deep the recursion is, and whether it came back to
+  /// something open.
+  llvm::SmallVector<codec::Reference, 4> missing;
+  llvm::SmallDenseSet<const void *, 4> incomplete;
+  /// What still has to get its body.
+  llvm::SmallVector<std::pair<mlir::Type, mlir::Type>, 0> bodyless;
   absl::Status buildError;
   unsigned depth = 0;
   bool isCyclic = false;

@@ -7,6 +7,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "context_pool/ContextPool.h"
+#include "context_pool/Equivalence.h"
 #include "context_pool/ModuleTransfer.h"
 #include "context_pool/support/Thread.h"
 #include "test/ir/IrTestSupport.h"
@@ -14,6 +15,8 @@
 #include "test/support/TestContexts.h"
 #include "test/transfer/TransferTestSupport.h"
 
+#include "mlir/Dialect/LLVMIR/LLVMAttrs.h"
+#include "mlir/Dialect/LLVMIR/LLVMTypes.h"
 #include "mlir/IR/AttrTypeSubElements.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/BuiltinAttributes.h"
@@ -210,14 +213,209 @@ TEST(CloneTest, RecursiveTypes) {
   expectFaithful(*module, *copy);
 }
 
-TEST(CloneTest, AnotherTypeOfTheNameIsRefused) {
+/// The type that a module with `type` as an attribute has in a clone.
+Type cloneType(Type type, MLIRContext &destination) {
+  OwningOpRef<ModuleOp> module =
+      ModuleOp::create(UnknownLoc::get(type.getContext()));
+  module->getOperation()->setAttr("t.type", TypeAttr::get(type));
+  absl::StatusOr<OwningOpRef<ModuleOp>> copy = cloneInto(*module, destination);
+  EXPECT_THAT(copy, IsOk());
+  if (!copy.ok())
+    return Type();
+  EXPECT_TRUE(isEquivalent(*module, copy->get()));
+  return copy->get()->getAttrOfType<TypeAttr>("t.type").getValue();
+}
+
+TEST(CloneTest, SharedPartsOfNestedStructsAreBuiltOnce) {
+  constexpr int depth = 500;
   auto source = makeContext(), destination = makeContext();
-  auto module =
-      parse(*source, R"("t.op"() {a = !llvm.struct<"a", (i32)>} : () -> ())");
-  auto other = parse(*destination,
-                     R"("t.op"() {a = !llvm.struct<"a", (i64)>} : () -> ())");
-  EXPECT_THAT(cloneInto(*module, *destination),
-              StatusIs(failedPrecondition, "!llvm.struct<\"a\""));
+  // Their text would have 2^500 parts.
+  Type literal = IntegerType::get(source.get(), 32), identified = literal;
+  for (int i = 0; i != depth; ++i) {
+    literal =
+        LLVM::LLVMStructType::getLiteral(source.get(), {literal, literal});
+    auto outer = LLVM::LLVMStructType::getIdentified(source.get(),
+                                                     "s" + std::to_string(i));
+    ASSERT_TRUE(succeeded(outer.setBody({identified, identified}, i % 2 == 0)));
+    identified = outer;
+  }
+
+  for (auto [type, isIdentified] :
+       {std::pair(literal, false), std::pair(identified, true)}) {
+    Type part = cloneType(type, *destination);
+    for (int i = depth - 1; i >= 0; --i) {
+      auto structure = dyn_cast_or_null<LLVM::LLVMStructType>(part);
+      ASSERT_TRUE(structure);
+      ASSERT_EQ(structure.getContext(), destination.get());
+      EXPECT_EQ(structure.isIdentified(), isIdentified);
+      EXPECT_EQ(structure.isPacked(), isIdentified && i % 2 == 0);
+      ASSERT_EQ(structure.getBody().size(), 2u);
+      EXPECT_EQ(structure.getBody()[0], structure.getBody()[1]);
+      part = structure.getBody()[0];
+    }
+    EXPECT_EQ(part, IntegerType::get(destination.get(), 32));
+  }
+}
+
+TEST(CloneTest, SharedPartsOfNestedAttributesAreBuiltOnce) {
+  auto source = makeContext(), destination = makeContext();
+  Builder builder(source.get());
+  Attribute value = builder.getUnitAttr();
+  for (int i = 0; i != 5000; ++i)
+    value = builder.getArrayAttr({value, value});
+  OwningOpRef<ModuleOp> module = ModuleOp::create(builder.getUnknownLoc());
+  module->getOperation()->setAttr("t.value", value);
+
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(copy, cloneInto(*module, *destination));
+
+  EXPECT_TRUE(isEquivalent(*module, *copy));
+}
+
+TEST(CloneTest, StructsThatContainEachOther) {
+  auto source = makeContext(), destination = makeContext();
+  auto a = LLVM::LLVMStructType::getIdentified(source.get(), "a");
+  auto b = LLVM::LLVMStructType::getIdentified(source.get(), "b");
+  Type pointer = LLVM::LLVMPointerType::get(source.get(), 3);
+  auto literal = LLVM::LLVMStructType::getLiteral(source.get(), {b, pointer});
+  auto array = LLVM::LLVMArrayType::get(b, 2);
+  ASSERT_TRUE(succeeded(a.setBody({array, pointer}, /*isPacked=*/true)));
+  ASSERT_TRUE(succeeded(
+      b.setBody({LLVM::LLVMFunctionType::get(a, {literal}, /*isVarArg=*/true)},
+                /*isPacked=*/false)));
+
+  // Whichever one is met first.
+  for (Type root : {Type(a), Type(b), Type(literal), Type(array)}) {
+    destination = makeContext();
+    ASSERT_TRUE(cloneType(root, *destination));
+    auto copyA = LLVM::LLVMStructType::getIdentified(destination.get(), "a");
+    auto copyB = LLVM::LLVMStructType::getIdentified(destination.get(), "b");
+    Type there = LLVM::LLVMPointerType::get(destination.get(), 3);
+    EXPECT_TRUE(copyA.isPacked());
+    EXPECT_THAT(
+        copyA.getBody(),
+        testing::ElementsAre(LLVM::LLVMArrayType::get(copyB, 2), there));
+    EXPECT_THAT(copyB.getBody(),
+                testing::ElementsAre(LLVM::LLVMFunctionType::get(
+                    copyA,
+                    {LLVM::LLVMStructType::getLiteral(destination.get(),
+                                                      {copyB, there})},
+                    /*isVarArg=*/true)));
+  }
+}
+
+TEST(CloneTest, StructsWithoutABodyAreOpaque) {
+  auto source = makeContext(), destination = makeContext();
+  for (Type type :
+       {LLVM::LLVMStructType::getOpaque("opaque", source.get()),
+        LLVM::LLVMStructType::getIdentified(source.get(), "without")}) {
+    auto copy =
+        dyn_cast_or_null<LLVM::LLVMStructType>(cloneType(type, *destination));
+    ASSERT_TRUE(copy);
+    EXPECT_TRUE(copy.isOpaque());
+    EXPECT_EQ(copy.getName(), cast<LLVM::LLVMStructType>(type).getName());
+  }
+}
+
+TEST(CloneTest, AnotherTypeOfTheNameIsRefused) {
+  for (auto [here, there] : {
+           std::pair("(i32)", "(i64)"),
+           std::pair("(i32)", "packed (i32)"),
+           std::pair("(i32)", "opaque"),
+           std::pair("opaque", "(i32)"),
+       }) {
+    auto source = makeContext(), destination = makeContext();
+    auto typeOf = [](StringRef body) {
+      return ("\"t.op\"() {a = !llvm.struct<\"a\", " + body + ">} : () -> ()")
+          .str();
+    };
+    auto module = parse(*source, typeOf(here));
+    auto other = parse(*destination, typeOf(there));
+    ASSERT_TRUE(module && other);
+    EXPECT_THAT(cloneInto(*module, *destination),
+                StatusIs(failedPrecondition, "!llvm.struct<\"a\""))
+        << here << " as " << there;
+    EXPECT_TRUE(verifies(*other));
+  }
+}
+
+TEST(CloneTest, WhatIsBuiltFromAccessorsIsWhatItsTextSays) {
+  // One of each, with values that are not the defaults.
+  constexpr const char *texts[] = {
+      "#llvm.linkage<internal>",
+      "#llvm.linkage<weak_odr>",
+      "#llvm.cconv<fastcc>",
+      "#llvm.cconv<cc_10>",
+      "#llvm.tailcallkind<musttail>",
+      "#llvm.uwtableKind<sync>",
+      "#llvm.framePointerKind<\"non-leaf\">",
+      "#llvm.fastmath<nnan, contract>",
+      "#llvm.overflow<nuw>",
+      "#llvm.memory_effects<other = none, argMem = read, inaccessibleMem = "
+      "write, errnoMem = readwrite, targetMem0 = read, targetMem1 = write>",
+      "#llvm.target_features<[\"+sse\", \"-avx\"]>",
+      "#llvm.target_features<[]>",
+      "#llvm.tbaa_root<id = \"r\">",
+      "#llvm.tbaa_root",
+      "#llvm.tbaa_type_desc<id = \"\", members = {<#llvm.tbaa_root, 0>}>",
+      "#llvm.tbaa_tag<base_type = <id = \"b\", members = {<#llvm.tbaa_root<id "
+      "= \"r\">, 4>, <#llvm.tbaa_type_desc<id = \"i\", members = "
+      "{<#llvm.tbaa_root, 0>}>, 8>}>, access_type = <id = \"a\", members = "
+      "{<#llvm.tbaa_root, 0>}>, offset = 12, constant = true>",
+      "#llvm.tbaa_tag<base_type = <id = \"b\", members = {<#llvm.tbaa_root, "
+      "0>}>, access_type = <id = \"b\", members = {<#llvm.tbaa_root, 0>}>, "
+      "offset = -1>",
+      "#llvm.alias_scope<id = \"s\", domain = <id = \"d\", description = "
+      "\"of the domain\">, description = \"of the scope\">",
+      "#llvm.alias_scope<id = \"s\", domain = <id = \"d\">>",
+      "#dlti.dl_spec<i64 = dense<[32, 64]> : vector<2xi64>, "
+      "\"dlti.stack_alignment\" = 128 : i64>",
+      "#dlti.dl_spec<>",
+      "!llvm.ptr<7>",
+      "!llvm.void",
+      "!llvm.token",
+      "!llvm.label",
+      "!llvm.metadata",
+      "!llvm.x86_amx",
+      "!llvm.ppc_fp128",
+      "!llvm.array<0 x array<3 x ptr>>",
+      "!llvm.func<i32 (ptr, i8, ...)>",
+      "!llvm.func<void ()>",
+      "!llvm.struct<packed (i8, ptr<1>)>",
+      "!llvm.struct<()>",
+      "!llvm.target<\"spirv.Image\", !llvm.void, i32, 0, 1, 2>",
+  };
+  auto source = makeContext(), destination = makeContext();
+  for (std::string text : texts) {
+    std::string module = "module attributes {t.it = " + text + "} {}";
+    auto original = parse(*source, module),
+         wanted = parse(*destination, module);
+    ASSERT_TRUE(original && wanted) << text;
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(copy, cloneInto(*original, *destination));
+    EXPECT_EQ((*copy)->getAttr("t.it"), (*wanted)->getAttr("t.it")) << text;
+  }
+}
+
+TEST(CloneTest, DistinctScopesAndGroupsKeepTheirIdentity) {
+  auto source = makeContext(), destination = makeContext();
+  auto module = parse(*source, R"(
+    #domain = #llvm.alias_scope_domain<id = distinct[0]<>>
+    #group = #llvm.access_group<id = distinct[1]<>>
+    "t.op"() {
+      a = #llvm.alias_scope<id = distinct[2]<>, domain = #domain>,
+      b = #llvm.alias_scope<id = distinct[3]<>, domain = #domain>,
+      c = #group, d = #group, e = #llvm.access_group<id = distinct[4]<>>
+    } : () -> ())");
+  ASSERT_TRUE(module);
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(copy, cloneInto(*module, *destination));
+  expectFaithful(*module, *copy);
+  Operation *op = &copy->getBody()->front();
+  auto scopeA = op->getAttrOfType<LLVM::AliasScopeAttr>("a");
+  auto scopeB = op->getAttrOfType<LLVM::AliasScopeAttr>("b");
+  ASSERT_TRUE(scopeA && scopeB);
+  EXPECT_NE(scopeA, scopeB);
+  EXPECT_EQ(scopeA.getDomain(), scopeB.getDomain());
+  EXPECT_EQ(op->getAttr("c"), op->getAttr("d"));
+  EXPECT_NE(op->getAttr("c"), op->getAttr("e"));
 }
 
 TEST(CloneTest, MissingDialectIsNamed) {
