@@ -7,6 +7,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "context_pool/ModuleTransfer.h"
+#include "context_pool/ir/BytecodeCheck.h"
 #include "context_pool/ir/SerializedStorage.h"
 #include "context_pool/support/DiagnosticCapture.h"
 
@@ -23,9 +24,10 @@ namespace ctxpool {
 
 class detail::LazyModuleImpl {
 public:
-  LazyModuleImpl(SerializedModule bytes, MLIRContext &destination,
-                 const DeserializeOptions &chosen)
-      : module(std::move(bytes)), context(destination), options(chosen),
+  LazyModuleImpl(SerializedModule bytes, BytecodeSummary summaryOfBytes,
+                 MLIRContext &destination, const DeserializeOptions &chosen)
+      : module(std::move(bytes)), summary(std::move(summaryOfBytes)),
+        context(destination), options(chosen),
         config(&context, /*verifyAfterParse=*/false),
         source(makeSource(module)),
         reader(std::make_unique<BytecodeReader>(
@@ -36,17 +38,27 @@ public:
 
   absl::Status open() {
     DiagnosticCapture diagnostics(context);
-    if (failed(reader->readTopLevel(&block)))
+    if (absl::Status known = checkOperations(summary, context); !known.ok()) {
+      reader.reset();
+      return known;
+    }
+    if (failed(reader->readTopLevel(&block))) {
+      // The operations that it would finalize are gone already.
+      reader.reset();
       return readingFailed(diagnostics.take());
+    }
     if (!llvm::hasSingleElement(block) || !isa<ModuleOp>(block.front()))
       return absl::InvalidArgumentError(
           "cannot read the serialized module lazily: it is not one "
           "builtin.module");
     top = cast<ModuleOp>(block.front());
     // Of the module itself, the body is wanted; of what is in it, nothing.
-    if (reader->isMaterializable(top) && failed(reader->materialize(top)))
+    if (reader->isMaterializable(top) && failed(reader->materialize(top))) {
+      // It may use placeholders that die with the reader.
+      top->dropAllReferences();
       return readingFailed(diagnostics.take());
-    if (top->getRegion(0).empty())
+    }
+    if (top->getNumRegions() == 0 || top->getRegion(0).empty())
       return absl::InvalidArgumentError(
           "cannot read the serialized module lazily: it has no body");
     for (Operation &op : *top.getBody()) {
@@ -55,8 +67,19 @@ public:
       if (!name)
         continue;
       names.push_back(name.getValue().str());
-      symbols.try_emplace(name.getValue(), &op);
+      symbols.try_emplace(name.getValue(), Symbol{&op, absl::OkStatus()});
     }
+    // Nobody could ask for these.
+    llvm::SmallVector<Operation *> others;
+    top->walk([&](Operation *op) {
+      if (reader->isMaterializable(op) && !isLeftOut(op))
+        others.push_back(op);
+    });
+    for (Operation *op : others)
+      if (failed(reader->materialize(op, [](Operation *) { return true; }))) {
+        top->dropAllReferences();
+        return readingFailed(diagnostics.take());
+      }
     return absl::OkStatus();
   }
 
@@ -65,15 +88,30 @@ public:
     if (found == symbols.end())
       return absl::NotFoundError(absl::StrCat(
           "the serialized module has no symbol '", symbol.str(), "'"));
-    Operation *op = found->second;
-    if (!reader->isMaterializable(op))
-      return op;
+    Symbol &entry = found->second;
+    if (!reader->isMaterializable(entry.op))
+      return entry.status.ok() ? absl::StatusOr<Operation *>(entry.op)
+                               : entry.status;
     DiagnosticCapture diagnostics(context);
-    if (failed(reader->materialize(op, [](Operation *) { return true; })))
-      return readingFailed(diagnostics.take());
-    if (options.verify && failed(verify(op)))
-      return readingFailed(diagnostics.take());
-    return op;
+    if (failed(
+            reader->materialize(entry.op, [](Operation *) { return true; }))) {
+      // It may use placeholders that die with the reader.
+      entry.op->dropAllReferences();
+      for (Region &region : entry.op->getRegions())
+        region.getBlocks().clear();
+      return entry.status = readingFailed(diagnostics.take());
+    }
+    if (options.verify && failed(verify(entry.op)))
+      return entry.status = readingFailed(diagnostics.take());
+    return entry.op;
+  }
+
+  /// Whether it can be asked for by its name, and nothing needs it before.
+  bool isLeftOut(Operation *op) {
+    auto name = op->getAttrOfType<StringAttr>(SymbolTable::getSymbolAttrName());
+    if (!name || op->getParentOp() != top || !op->use_empty())
+      return false;
+    return symbols.lookup(name.getValue()).op == op;
   }
 
   /// Drops what was not read: MLIR's reader asks for that before it dies.
@@ -81,7 +119,11 @@ public:
     if (!reader)
       return;
     DiagnosticCapture diagnostics(context);
-    (void)reader->finalize([](Operation *) { return false; });
+    (void)reader->finalize([](Operation *op) {
+      // Of what was opened and is not valid.
+      op->dropAllUses();
+      return false;
+    });
     reader.reset();
   }
 
@@ -91,7 +133,14 @@ public:
     return OwningOpRef<ModuleOp>(std::exchange(top, ModuleOp()));
   }
 
+  struct Symbol {
+    Operation *op = nullptr;
+    /// Why it could not be read.
+    absl::Status status;
+  };
+
   const SerializedModule module;
+  const BytecodeSummary summary;
   MLIRContext &context;
   const DeserializeOptions options;
   // The reader refers to the configuration, and to the block that it fills.
@@ -101,7 +150,7 @@ public:
   std::unique_ptr<BytecodeReader> reader;
   ModuleOp top;
   std::vector<std::string> names;
-  llvm::StringMap<Operation *> symbols;
+  llvm::StringMap<Symbol> symbols;
 };
 
 LazyModule::LazyModule(std::unique_ptr<detail::LazyModuleImpl> implementation)
@@ -113,9 +162,18 @@ LazyModule::open(SerializedModule bytes, MLIRContext &context,
                  const DeserializeOptions &options) {
   if (absl::Status status = detail::checkMagic(bytes.getBytes()); !status.ok())
     return status;
-  auto impl = std::make_unique<detail::LazyModuleImpl>(std::move(bytes),
-                                                       context, options);
-  if (absl::Status status = impl->open(); !status.ok())
+  absl::StatusOr<detail::BytecodeSummary> summary =
+      detail::checkBytecode(bytes.getBytes());
+  if (!summary.ok())
+    return summary.status();
+  auto impl = std::make_unique<detail::LazyModuleImpl>(
+      std::move(bytes), *summary, context, options);
+  absl::Status status;
+  if (absl::Status ran =
+          detail::runWithStack(*summary, [&] { status = impl->open(); });
+      !ran.ok())
+    return ran;
+  if (!status.ok())
     return status;
   return std::unique_ptr<LazyModule>(new LazyModule(std::move(impl)));
 }
@@ -125,7 +183,12 @@ const std::vector<std::string> &LazyModule::getSymbols() const {
 }
 
 absl::StatusOr<Operation *> LazyModule::materialize(llvm::StringRef symbol) {
-  return impl->materialize(symbol);
+  absl::StatusOr<Operation *> result = nullptr;
+  if (absl::Status ran = detail::runWithStack(
+          impl->summary, [&] { result = impl->materialize(symbol); });
+      !ran.ok())
+    return ran;
+  return result;
 }
 
 ModuleOp LazyModule::getModule() const { return impl->top; }

@@ -9,6 +9,7 @@
 #include "context_pool/Equivalence.h"
 #include "context_pool/ModuleTransfer.h"
 #include "context_pool/codec/Encoder.h"
+#include "context_pool/ir/BytecodeCheck.h"
 #include "context_pool/ir/OperationCopier.h"
 #include "context_pool/ir/PointerTable.h"
 #include "context_pool/ir/SerializedStorage.h"
@@ -204,6 +205,27 @@ absl::Status checkBytes(Operation *op, const SerializedModule &bytes) {
                    difference.message()));
 }
 
+absl::StatusOr<OwningOpRef<Operation *>>
+readOperation(const SerializedModule &module,
+              const detail::BytecodeSummary &summary, MLIRContext &context,
+              const DeserializeOptions &options) {
+  detail::DiagnosticCapture diagnostics(context);
+  if (absl::Status known = detail::checkOperations(summary, context);
+      !known.ok())
+    return known;
+  Block block;
+  ParserConfig config(&context, options.verify);
+  if (failed(readBytecodeFile(detail::makeSource(module), &block, config)))
+    return detail::readingFailed(diagnostics.take());
+  if (!llvm::hasSingleElement(block))
+    return absl::InvalidArgumentError(absl::StrCat(
+        "cannot read the serialized module: it has ",
+        block.getOperations().size(), " operations at the top and not one"));
+  Operation *op = &block.front();
+  op->remove();
+  return OwningOpRef<Operation *>(op);
+}
+
 } // namespace
 
 namespace detail {
@@ -306,18 +328,17 @@ deserialize(const SerializedModule &module, MLIRContext &context,
             const DeserializeOptions &options) {
   if (absl::Status status = detail::checkMagic(module.getBytes()); !status.ok())
     return status;
-  detail::DiagnosticCapture diagnostics(context);
-  Block block;
-  ParserConfig config(&context, options.verify);
-  if (failed(readBytecodeFile(detail::makeSource(module), &block, config)))
-    return detail::readingFailed(diagnostics.take());
-  if (!llvm::hasSingleElement(block))
-    return absl::InvalidArgumentError(absl::StrCat(
-        "cannot read the serialized module: it has ",
-        block.getOperations().size(), " operations at the top and not one"));
-  Operation *op = &block.front();
-  op->remove();
-  return OwningOpRef<Operation *>(op);
+  absl::StatusOr<detail::BytecodeSummary> summary =
+      detail::checkBytecode(module.getBytes());
+  if (!summary.ok())
+    return summary.status();
+  absl::StatusOr<OwningOpRef<Operation *>> result = absl::UnknownError("");
+  if (absl::Status ran = detail::runWithStack(
+          *summary,
+          [&] { result = readOperation(module, *summary, context, options); });
+      !ran.ok())
+    return ran;
+  return result;
 }
 
 absl::StatusOr<SerializedModule>

@@ -168,9 +168,18 @@ struct SerializeOptions {
 /// The operation as bytecode of MLIR's newest version, for any reader of MLIR.
 ///
 /// Bytes that would read back as other IR are not returned: where the IR has
-/// what MLIR's bytecode loses (see `cloneInto`), the bytes are read in a context
-/// of their own and compared, locations included. All other IR is not read
-/// back.
+/// what MLIR's bytecode loses, the bytes are read in a context of their own and
+/// compared, locations included. All other IR is not read back. The format has no
+/// other place for what is lost, which every reader of MLIR would find, so that
+/// these are refused:
+///   - a distinct attribute in several attributes of which at least one is
+///     written as text, as alias scopes are: each text makes a new one;
+///   - in an attribute that is written as text, a float that is wider and more
+///     precise than a double;
+///   - the `splitDebugFilename` of an LLVM compile unit, which its encoding
+///     leaves out.
+/// Not of the operation, and not written, are the external resources of whoever
+/// parsed it.
 ///
 /// Mutation:      reads the operation. With `stripLocations`, a copy without
 ///                them is made and destroyed in the same context.
@@ -192,14 +201,24 @@ struct DeserializeOptions {
 /// Resources are not copied: they refer to the bytes, which live as long as
 /// they do.
 ///
-/// MLIR's reader trusts what it reads more than it should: of bytes that were
-/// changed after they were written, some crash it. Check a digest of bytes that
-/// come from outside first.
+/// MLIR's reader trusts what it reads more than it should. Before it, the framing
+/// of the bytes is walked, and what would make the reader allocate without
+/// bounds, write behind a table or never end is refused; that costs a few
+/// percent of reading. Not kept out are bytes on which MLIR's text parser, the
+/// properties of an operation, or, with `verify`, a verifier crash. So check a
+/// digest of bytes that come from outside first. test/fuzz/README.md lists what
+/// is known.
+///
+/// Bytes that nest deeply are read on a thread with the stack that they need; the
+/// caller's should have 256 KiB. Destroying deep IR takes stack as well.
 ///
 /// Contexts:      that of the result; its diagnostics are in the status and
 ///                reach no handler.
 /// Errors:        InvalidArgument - not bytecode, or not valid; the message
-///                  has MLIR's. The context stays usable.
+///                  has MLIR's. The context stays usable. Also where the
+///                  context does not have an operation with properties that
+///                  the writer had registered, or has one that it had not.
+///                ResourceExhausted - no thread with the stack that is needed.
 absl::StatusOr<mlir::OwningOpRef<mlir::Operation *>>
 deserialize(const SerializedModule &module, mlir::MLIRContext &context,
             const DeserializeOptions &options = {});

@@ -18,12 +18,11 @@
 
 #include "context_pool/Equivalence.h"
 #include "context_pool/Fingerprint.h"
+#include "test/fuzz/FuzzSupport.h"
 
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/MLIRContext.h"
-#include "mlir/InitAllDialects.h"
-#include "mlir/InitAllExtensions.h"
 #include "mlir/Parser/Parser.h"
 
 #include <algorithm>
@@ -34,21 +33,9 @@
 
 using namespace mlir;
 using namespace ctxpool;
+using namespace ctxpool::fuzz;
 
 namespace {
-
-std::unique_ptr<MLIRContext> makeContext() {
-  static const DialectRegistry *registry = [] {
-    auto *made = new DialectRegistry();
-    registerAllDialects(*made);
-    registerAllExtensions(*made);
-    return made;
-  }();
-  auto context = std::make_unique<MLIRContext>(
-      *registry, MLIRContext::Threading::DISABLED);
-  context->allowUnregisteredDialects();
-  return context;
-}
 
 /// What upstream's parser does not survive is not looked for here.
 bool isDigestible(llvm::StringRef text) {
@@ -61,13 +48,6 @@ OwningOpRef<ModuleOp> parse(MLIRContext &context, llvm::StringRef text) {
   ScopedDiagnosticHandler quiet(&context, [](Diagnostic &) {});
   return parseSourceString<ModuleOp>(
       text, ParserConfig(&context, /*verifyAfterParse=*/false));
-}
-
-void require(bool condition, const char *what) {
-  if (condition)
-    return;
-  std::fprintf(stderr, "%s\n", what);
-  std::abort();
 }
 
 void check(ModuleOp lhs, ModuleOp rhs, bool mustBeSame) {
