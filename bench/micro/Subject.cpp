@@ -24,6 +24,8 @@ using namespace ctxpool::bench;
 std::unique_ptr<mlir::MLIRContext> bench::makeSubjectContext() {
   auto context = std::make_unique<mlir::MLIRContext>(
       allDialects(), mlir::MLIRContext::Threading::DISABLED);
+  // As a clone of a template is: without locks for threads that it lacks.
+  context->disableMultithreading();
   context->loadDialect<mlir::arith::ArithDialect, mlir::func::FuncDialect,
                        mlir::memref::MemRefDialect>();
   return context;
