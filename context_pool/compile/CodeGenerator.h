@@ -57,19 +57,27 @@ public:
   ///         FailedPrecondition - the context lacks the translation interfaces
   ///                              that `registerAllToLLVMIRTranslations` adds.
   absl::StatusOr<Bytes> emitLLVMIR(mlir::ModuleOp module,
-                                   StageHook onStage = nullptr) const;
+                                   StageHook onStage = nullptr) const {
+    return emit(module, Output::Bitcode, onStage);
+  }
 
   /// A relocatable object file.
   ///
   /// Errors: as `emitLLVMIR`, and InvalidArgument - the target has no object
   ///         files, or the module uses intrinsics of another target.
   absl::StatusOr<Bytes> emitObject(mlir::ModuleOp module,
-                                   StageHook onStage = nullptr) const;
+                                   StageHook onStage = nullptr) const {
+    return emit(module, Output::Object, onStage);
+  }
 
 private:
+  enum class Output { Bitcode, Object };
+
   explicit CodeGenerator(std::unique_ptr<TargetMachines> machines,
                          unsigned level)
       : machines(std::move(machines)), level(level) {}
+  absl::StatusOr<Bytes> emit(mlir::ModuleOp module, Output output,
+                             StageHook onStage) const;
 
   const std::unique_ptr<TargetMachines> machines;
   const unsigned level;

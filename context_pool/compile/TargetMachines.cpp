@@ -77,7 +77,7 @@ static absl::Status checkProcessor(const llvm::Target &target,
       return invalid("features: '" + feature + "' lacks its + or -");
     if (llvm::none_of(known->getAllProcessorFeatures(),
                       [&](const llvm::SubtargetFeatureKV &entry) {
-                        return entry.key() == name;
+                        return name == entry.Key;
                       }))
       return invalid("features: '" + triple.str() + "' has no '" + name + "'");
   }
