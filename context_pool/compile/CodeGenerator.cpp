@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/IR/BuiltinDialect.h"
 #include "mlir/Target/LLVMIR/Export.h"
 #include "mlir/Target/LLVMIR/LLVMTranslationInterface.h"
 #include "llvm/ADT/Twine.h"
@@ -90,10 +91,10 @@ private:
 } // namespace
 
 static absl::Status checkTranslation(mlir::MLIRContext &context) {
-  const mlir::Dialect *dialects[] = {
+  mlir::Dialect *dialects[] = {
       context.getLoadedDialect<mlir::BuiltinDialect>(),
       context.getOrLoadDialect<mlir::LLVM::LLVMDialect>()};
-  for (const mlir::Dialect *dialect : dialects)
+  for (mlir::Dialect *dialect : dialects)
     if (!dialect
              ->getRegisteredInterface<mlir::LLVMTranslationDialectInterface>())
       return absl::FailedPreconditionError(
