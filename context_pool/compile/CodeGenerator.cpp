@@ -124,17 +124,16 @@ absl::Status Emission::checkTarget(mlir::ModuleOp source) const {
           mlir::LLVM::LLVMDialect::getDataLayoutAttrName());
       attribute && !attribute.empty()) {
     // As LLVM reads what older versions of it wrote.
-    llvm::Expected<llvm::DataLayout> layout =
-        llvm::DataLayout::parse(llvm::UpgradeDataLayoutString(
-            attribute.getValue(), target.str()));
+    llvm::Expected<llvm::DataLayout> layout = llvm::DataLayout::parse(
+        llvm::UpgradeDataLayoutString(attribute.getValue(), target.str()));
     if (!layout)
       return invalid("the module's data layout: " +
                      llvm::toString(layout.takeError()));
     llvm::DataLayout expected = machine.createDataLayout();
     if (*layout != expected)
-      return invalid("the module has the data layout '" +
-                     attribute.getValue() + "', and '" + target.str() +
-                     "' has '" + expected.getStringRepresentation() + "'");
+      return invalid("the module has the data layout '" + attribute.getValue() +
+                     "', and '" + target.str() + "' has '" +
+                     expected.getStringRepresentation() + "'");
   }
   return absl::OkStatus();
 }
@@ -193,8 +192,8 @@ absl::Status Emission::optimise() {
 /// Instruction selection ends the process on an intrinsic that the target does
 /// not know, such as those of GPUs on a CPU.
 absl::Status Emission::checkIntrinsics() const {
-  llvm::StringRef own = llvm::Triple::getArchTypePrefix(
-      machine.getTargetTriple().getArch());
+  llvm::StringRef own =
+      llvm::Triple::getArchTypePrefix(machine.getTargetTriple().getArch());
   for (const llvm::Function &function : *module) {
     if (!function.isTargetIntrinsic() || function.use_empty())
       continue;

@@ -322,13 +322,12 @@ absl::Status Executable::Impl::link(const Artifact &object,
   orc::SymbolLookupSet defined;
   for (const auto &[name, flags] : interface->SymbolFlags)
     defined.add(name);
-  if (llvm::Error error =
-          layer->add(dylib.getDefaultResourceTracker(), std::move(buffer),
-                     std::move(*interface)))
+  if (llvm::Error error = layer->add(dylib.getDefaultResourceTracker(),
+                                     std::move(buffer), std::move(*interface)))
     return takeFailure(std::move(error));
-  llvm::Expected<orc::SymbolMap> found = session->lookup(
-      {{&dylib, orc::JITDylibLookupFlags::MatchAllSymbols}},
-      std::move(defined));
+  llvm::Expected<orc::SymbolMap> found =
+      session->lookup({{&dylib, orc::JITDylibLookupFlags::MatchAllSymbols}},
+                      std::move(defined));
   if (!found)
     return takeFailure(found.takeError());
   for (const auto &[name, symbol] : *found)

@@ -96,9 +96,9 @@ TargetMachines::create(const CompileRecipe &resolved) {
     return invalid("the recipe is not resolved: its target or cpu stands for "
                    "this machine's");
   if (resolved.optimizationLevel > 3)
-    return invalid("optimizationLevel: " +
-                   llvm::Twine(resolved.optimizationLevel) +
-                   ", LLVM has 0 to 3");
+    return invalid(
+        "optimizationLevel: " + llvm::Twine(resolved.optimizationLevel) +
+        ", LLVM has 0 to 3");
   initializeTargets();
 
   std::unique_ptr<TargetMachines> machines(new TargetMachines());

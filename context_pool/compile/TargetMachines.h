@@ -68,8 +68,7 @@ private:
   llvm::CodeGenOptLevel level = llvm::CodeGenOptLevel::Default;
 
   Mutex mutex;
-  std::vector<std::unique_ptr<llvm::TargetMachine>> idle
-      ABSL_GUARDED_BY(mutex);
+  std::vector<std::unique_ptr<llvm::TargetMachine>> idle ABSL_GUARDED_BY(mutex);
 };
 
 } // namespace ctxpool::detail
