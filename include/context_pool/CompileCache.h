@@ -34,6 +34,10 @@
 
 namespace ctxpool {
 
+namespace detail {
+struct CacheAccess;
+} // namespace detail
+
 //===----------------------------------------------------------------------===//
 // Artifacts
 //===----------------------------------------------------------------------===//
@@ -78,6 +82,7 @@ public:
   Artifact withCompileCost(absl::Duration cost) const;
 
 private:
+  friend struct detail::CacheAccess;
   struct Storage;
   explicit Artifact(std::shared_ptr<const Storage> theStorage);
   std::shared_ptr<const Storage> storage;
@@ -222,8 +227,9 @@ struct CacheTierStats {
   uint64_t rejected = 0; ///< Entries that were damaged or not to be trusted.
   uint64_t dropped = 0;  ///< Writes given up since too many were waiting.
   uint64_t evictions = 0;
-  uint64_t entries = 0; ///< At the moment.
-  uint64_t bytes = 0;   ///< At the moment.
+  uint64_t entries = 0;  ///< At the moment.
+  uint64_t bytes = 0;    ///< At the moment.
+  std::string lastError; ///< Of the last fault; empty before the first.
 };
 
 /// Counts since the cache was created. Where no call is under way,
@@ -272,6 +278,7 @@ public:
   CompileCacheStats getStats() const;
 
 private:
+  friend struct detail::CacheAccess;
   class Impl;
   explicit CompileCache(std::unique_ptr<Impl> theImpl);
   const std::unique_ptr<Impl> impl;
