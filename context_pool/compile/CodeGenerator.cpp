@@ -90,7 +90,7 @@ private:
 
 } // namespace
 
-static absl::Status checkTranslation(mlir::MLIRContext &context) {
+absl::Status CodeGenerator::checkContext(mlir::MLIRContext &context) {
   mlir::Dialect *dialects[] = {
       context.getLoadedDialect<mlir::BuiltinDialect>(),
       context.getOrLoadDialect<mlir::LLVM::LLVMDialect>()};
@@ -139,7 +139,7 @@ absl::Status Emission::checkTarget(mlir::ModuleOp source) const {
 }
 
 absl::Status Emission::translate(mlir::ModuleOp source) {
-  if (absl::Status status = checkTranslation(*source->getContext());
+  if (absl::Status status = CodeGenerator::checkContext(*source->getContext());
       !status.ok())
     return status;
   if (absl::Status status = checkTarget(source); !status.ok())

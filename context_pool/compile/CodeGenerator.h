@@ -49,13 +49,18 @@ public:
   static absl::StatusOr<std::unique_ptr<CodeGenerator>>
   create(const CompileRecipe &resolved);
 
+  /// Whether `context` has what the emissions need. Loads the LLVM dialect.
+  ///
+  /// Errors: FailedPrecondition - it lacks the translation interfaces that
+  ///                              `registerAllToLLVMIRTranslations` adds.
+  static absl::Status checkContext(mlir::MLIRContext &context);
+
   /// Optimised LLVM IR as bitcode.
   ///
   /// Errors: InvalidArgument    - not all of the module is in the LLVM dialect,
   ///                              it was lowered for another target, or LLVM
   ///                              refuses it; the message has the reason.
-  ///         FailedPrecondition - the context lacks the translation interfaces
-  ///                              that `registerAllToLLVMIRTranslations` adds.
+  ///         FailedPrecondition - as `checkContext`.
   absl::StatusOr<Bytes> emitLLVMIR(mlir::ModuleOp module,
                                    StageHook onStage = nullptr) const {
     return emit(module, Output::Bitcode, onStage);

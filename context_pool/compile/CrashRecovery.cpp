@@ -6,8 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// The one source of the library that is compiled with exceptions: to catch those
-// of passes.
+// Compiled with exceptions, unlike most of the library: to catch those of passes.
 //
 //===----------------------------------------------------------------------===//
 
@@ -336,12 +335,14 @@ static std::string describe(const Region &region) {
 }
 
 absl::StatusOr<std::optional<std::string>>
-ctxpool::detail::runProtected(llvm::function_ref<void()> body) {
+ctxpool::detail::runProtected(Recovery recovery,
+                              llvm::function_ref<void()> body) {
   Region region;
   region.outer = innermost;
   ThreadState state(region);
-  if (absl::Status status = state.enter(); !status.ok())
-    return status;
+  if (recovery == Recovery::Everything || region.outer)
+    if (absl::Status status = state.enter(); !status.ok())
+      return status;
   try {
     if (call(region, body))
       return std::nullopt;

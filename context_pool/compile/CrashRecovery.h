@@ -57,12 +57,18 @@ private:
   bool handlesFatalErrors;
 };
 
+enum class Recovery {
+  Everything, ///< Signals, fatal errors and exceptions.
+  /// ... of exceptions only, unless the call is within one that recovers from
+  /// everything: a signal must not skip the frames of ours that are between.
+  Exceptions
+};
+
 /// Runs `body`. Returns what ended it, where that was a crash:
 /// `signal 11 (Segmentation fault)`, `fatal error: <LLVM's reason>`,
 /// `exception: <what>`. Signals, overflow of the stack among them, and fatal
 /// errors are recovered from while a `CrashHandlers` lives and only on this
-/// thread, exceptions always; the unwinding by which a thread is cancelled goes
-/// on.
+/// thread. The unwinding by which a thread is cancelled goes on.
 ///
 /// Frames that crashed are not unwound: what they own is leaked and what they
 /// locked stays locked, MLIR's and LLVM's own among it. `body` must not be
@@ -74,7 +80,7 @@ private:
 /// Errors: ResourceExhausted - there is no memory for that stack; `body` did
 ///                             not run.
 absl::StatusOr<std::optional<std::string>>
-runProtected(llvm::function_ref<void()> body);
+runProtected(Recovery recovery, llvm::function_ref<void()> body);
 
 } // namespace ctxpool::detail
 

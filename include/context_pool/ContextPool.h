@@ -177,9 +177,10 @@ public:
   absl::StatusOr<mlir::OwningOpRef<mlir::Operation *>>
   deserialize(const SerializedModule &bytes, const DeserializeOptions &options);
 
-  /// Parses a module from MLIR's text or bytecode, verifies it, and charges the
-  /// lease with the size of the text. `name` is that of locations. What was
-  /// diagnosed is in the status, and among `takeDiagnostics`.
+  /// Parses a module from MLIR's text or bytecode, verifies it unless told not
+  /// to, and charges the lease with the size of the text. `name` is that of
+  /// locations. What was diagnosed is in the status, and among
+  /// `takeDiagnostics`.
   ///
   /// MLIR's parser is not made for hostile text: some ends the process.
   ///
@@ -188,7 +189,8 @@ public:
   ///                           MLIR would end the process.
   ///         NotFound        - (parseFile) the file cannot be read.
   absl::StatusOr<mlir::OwningOpRef<mlir::ModuleOp>>
-  parse(llvm::StringRef text, llvm::StringRef name = "<text>");
+  parse(llvm::StringRef text, llvm::StringRef name = "<text>",
+        bool verify = true);
   absl::StatusOr<mlir::OwningOpRef<mlir::ModuleOp>>
   parseFile(llvm::StringRef path);
 

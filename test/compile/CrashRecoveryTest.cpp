@@ -30,6 +30,7 @@
 using namespace ctxpool;
 using namespace ctxpool::test;
 using detail::CrashHandlers;
+using detail::Recovery;
 using detail::runProtected;
 using testing::HasSubstr;
 using testing::StartsWith;
@@ -46,8 +47,9 @@ CrashHandlers install(bool fatalErrors = true) {
 }
 
 /// What ended `body`; empty where it returned.
-std::string crashOf(llvm::function_ref<void()> body) {
-  auto crash = runProtected(body);
+std::string crashOf(llvm::function_ref<void()> body,
+                    Recovery recovery = Recovery::Everything) {
+  auto crash = runProtected(recovery, body);
   EXPECT_THAT(crash, IsOk());
   return crash->value_or("");
 }
@@ -193,6 +195,26 @@ TEST(CrashRecoveryTest, TheInnermostCallMeetsTheCrash) {
   EXPECT_EQ(inner, "signal 11 (Segmentation fault)");
   EXPECT_EQ(after, "");
   EXPECT_EQ(outer, "signal 6 (Aborted)");
+}
+
+TEST(CrashRecoveryTest, RecoveryFromExceptionsOnlyLeavesSignalsToTheHost) {
+  EXPECT_EQ(crashOf([] { throw 42; }, Recovery::Exceptions),
+            "exception: not of std::exception");
+  EXPECT_EQ(runInChild([] {
+              HostHandler host(SIGSEGV, [](int) { _exit(42); });
+              CrashHandlers handlers = install();
+              crashOf(writeToNull, Recovery::Exceptions);
+              return false;
+            }),
+            "exit 42");
+}
+
+TEST(CrashRecoveryTest, NoSignalSkipsACallWithinOneThatRecoversFromIt) {
+  CrashHandlers handlers = install();
+  std::string inner;
+  EXPECT_EQ(
+      crashOf([&] { inner = crashOf(writeToNull, Recovery::Exceptions); }), "");
+  EXPECT_EQ(inner, "signal 11 (Segmentation fault)");
 }
 
 TEST(CrashRecoveryTest, ThreadsCrashTogetherAndAgain) {

@@ -26,6 +26,9 @@ enum class ChildExit {
 std::string runInChild(const std::function<bool()> &body,
                        ChildExit how = ChildExit::Quick);
 
+/// What crashes leaks, by design: from here on LeakSanitizer keeps quiet.
+void expectLeaks();
+
 } // namespace ctxpool::test
 
 #endif // CONTEXT_POOL_TEST_SUPPORT_FORKEDCHILD_H
