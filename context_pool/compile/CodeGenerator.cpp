@@ -215,7 +215,9 @@ absl::Status Emission::generateCode(llvm::raw_pwrite_stream &stream) {
   llvm::legacy::PassManager passes;
   passes.add(new llvm::TargetLibraryInfoWrapperPass(
       llvm::TargetLibraryInfoImpl(module->getTargetTriple())));
-  if (machine.addPassesToEmitFile(passes, stream, nullptr,
+  // Without an assembler, the call would print that there is none.
+  if (!machine.getTarget().hasMCAsmBackend() ||
+      machine.addPassesToEmitFile(passes, stream, nullptr,
                                   llvm::CodeGenFileType::ObjectFile))
     return invalid("target: LLVM writes no object files for '" +
                    machine.getTargetTriple().str() + "'");
