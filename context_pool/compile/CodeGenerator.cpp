@@ -25,6 +25,7 @@
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/Module.h"
 #include "llvm/IR/Verifier.h"
+#include "llvm/MC/TargetRegistry.h"
 #include "llvm/Passes/PassBuilder.h"
 #include "llvm/Support/raw_ostream.h"
 
@@ -215,7 +216,9 @@ absl::Status Emission::generateCode(llvm::raw_pwrite_stream &stream) {
   llvm::legacy::PassManager passes;
   passes.add(new llvm::TargetLibraryInfoWrapperPass(
       llvm::TargetLibraryInfoImpl(module->getTargetTriple())));
-  if (machine.addPassesToEmitFile(passes, stream, nullptr,
+  // Without an assembler, the call would print that there is none.
+  if (!machine.getTarget().hasMCAsmBackend() ||
+      machine.addPassesToEmitFile(passes, stream, nullptr,
                                   llvm::CodeGenFileType::ObjectFile))
     return invalid("target: LLVM writes no object files for '" +
                    machine.getTargetTriple().str() + "'");

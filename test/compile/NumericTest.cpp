@@ -14,8 +14,11 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "context_pool/CompileCache.h"
+#include "context_pool/Fingerprint.h"
 #include "test/compile/CompileTestSupport.h"
 #include "test/support/StatusMatchers.h"
+#include "test/support/TestContexts.h"
 #include "test/support/TestFiles.h"
 
 #include "mlir/ExecutionEngine/CRunnerUtils.h"
@@ -25,8 +28,7 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
-#include <map>
-#include <mutex>
+#include <cstring>
 #include <numeric>
 #include <thread>
 
@@ -105,29 +107,75 @@ auto near(const std::vector<T> &expected, T tolerance) {
 // Where the object comes from
 //===----------------------------------------------------------------------===//
 
-absl::StatusOr<Artifact> compileModule(llvm::StringRef name) {
-  std::string text = readFile(sourceDir() / "bench/modules" / name.str());
-  CompileRecipe recipe = hostRecipe();
-  recipe.pipeline = pipelineOf(text);
-  return compileObject(text, recipe);
+/// A file of bench/modules and what is made of it.
+struct Sample {
+  explicit Sample(llvm::StringRef name)
+      : text(readFile(sourceDir() / "bench/modules" / name.str())),
+        recipe(hostRecipe()) {
+    recipe.pipeline = pipelineOf(text);
+  }
+
+  absl::StatusOr<Artifact> compile() const {
+    return compileObject(text, recipe);
+  }
+
+  absl::StatusOr<CacheKey> makeKey() const {
+    auto context = compilingTemplate()->clone();
+    if (!context.ok())
+      return context.status();
+    registerPasses();
+    auto digest = fingerprint(*parse(**context, text));
+    if (!digest.ok())
+      return digest.status();
+    return makeCacheKey(*digest, recipe);
+  }
+
+  std::string text;
+  CompileRecipe recipe;
+};
+
+absl::StatusOr<Artifact> compileAnew(const Sample &sample) {
+  return sample.compile();
 }
 
-absl::StatusOr<Artifact> compileOnAnotherThread(llvm::StringRef name) {
-  absl::StatusOr<Artifact> artifact;
-  std::thread([&] { artifact = compileModule(name); }).join();
-  return artifact;
+/// What `cache` holds under `key`; it must not come to compiling.
+absl::StatusOr<Artifact> hit(CompileCache &cache, const CacheKey &key) {
+  return cache.getOrCompile(key, []() -> absl::StatusOr<Artifact> {
+    return absl::InternalError("the artifact is not in memory");
+  });
+}
+
+absl::StatusOr<Artifact> takeFromMemory(const Sample &sample) {
+  auto cache = CompileCache::create();
+  auto key = sample.makeKey();
+  if (!cache.ok() || !key.ok())
+    return cache.ok() ? key.status() : cache.status();
+  auto made = (*cache)->getOrCompile(*key, [&] { return sample.compile(); });
+  return made.ok() ? hit(**cache, *key) : made;
+}
+
+absl::StatusOr<Artifact> takeFromAnotherThread(const Sample &sample) {
+  auto cache = CompileCache::create();
+  auto key = sample.makeKey();
+  if (!cache.ok() || !key.ok())
+    return cache.ok() ? key.status() : cache.status();
+  std::thread([&] {
+    EXPECT_THAT((*cache)->getOrCompile(*key, [&] { return sample.compile(); }),
+                IsOk());
+  }).join();
+  return hit(**cache, *key);
 }
 
 struct Source {
   const char *name;
-  absl::StatusOr<Artifact> (*get)(llvm::StringRef module);
+  absl::StatusOr<Artifact> (*get)(const Sample &sample);
 };
 
 class NumericTest : public testing::TestWithParam<Source> {
 protected:
   /// Loads the file of bench/modules.
   void load(llvm::StringRef module) {
-    auto artifact = GetParam().get(module);
+    auto artifact = GetParam().get(Sample(module));
     ASSERT_THAT(artifact, IsOk());
     auto loaded = Executable::load(*artifact);
     ASSERT_THAT(loaded, IsOk());
@@ -146,8 +194,9 @@ protected:
 
 INSTANTIATE_TEST_SUITE_P(
     Artifacts, NumericTest,
-    testing::Values(Source{"FreshCompile", compileModule},
-                    Source{"OtherThread", compileOnAnotherThread}),
+    testing::Values(Source{"FreshCompile", compileAnew},
+                    Source{"Memory", takeFromMemory},
+                    Source{"AnotherThread", takeFromAnotherThread}),
     [](const testing::TestParamInfo<Source> &info) { return info.param.name; });
 
 //===----------------------------------------------------------------------===//
