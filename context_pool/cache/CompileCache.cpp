@@ -350,8 +350,8 @@ CompileCache::create(CompileCacheOptions options) {
   return CacheAccess::createCache(std::move(options), Tiers());
 }
 
-CompileCache::CompileCache(std::unique_ptr<Impl> theImpl)
-    : impl(std::move(theImpl)) {}
+CompileCache::CompileCache(std::unique_ptr<Impl> impl)
+    : impl(std::move(impl)) {}
 
 CompileCache::~CompileCache() = default;
 

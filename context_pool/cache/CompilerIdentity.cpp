@@ -8,14 +8,11 @@
 
 #include "context_pool/cache/CompilerIdentity.h"
 
-#include "context_pool/support/Mutex.h"
-
 #include "absl/strings/str_cat.h"
 #include "llvm-c/Core.h"
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringExtras.h"
-#include "llvm/BinaryFormat/ELF.h"
-#include "llvm/Config/llvm-config.h"
 #include "llvm/Support/BLAKE3.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MathExtras.h"
@@ -24,9 +21,12 @@
 #include "llvm/Support/VCSRevision.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cstring>
 #include <elf.h>
 #include <link.h>
-#include <map>
+#include <memory>
+#include <optional>
 #include <tuple>
 
 using namespace ctxpool;
@@ -64,26 +64,37 @@ llvm::StringRef findBuildId(llvm::StringRef notes, uint64_t alignment) {
   return {};
 }
 
+/// A digest that was computed before. Never destroyed, and never changed once it
+/// is in the list: there is no lock that a fork could leave locked.
+struct KnownDigest {
+  std::string path;
+  const void *address;
+  llvm::sys::fs::UniqueID file;
+  llvm::sys::TimePoint<> modified;
+  std::string digest;
+  KnownDigest *next;
+};
+/// Of the process, like the objects that it is about.
+std::atomic<KnownDigest *> knownDigests{nullptr};
+
 /// A digest of the object's contents: of the segments that nobody writes to, as
 /// they are in memory, and of the file. The file may have been replaced since it
 /// was loaded, and of what is writable only the file has the initial values.
 std::string digestContents(llvm::ArrayRef<llvm::StringRef> constants,
                            const std::string &path) {
-  using Id = std::tuple<std::string, const void *, uint64_t, uint64_t, int64_t>;
-  // Of the process, like the objects that it is about. Never destroyed.
-  static Mutex *mutex = new Mutex;
-  static auto *known = new std::map<Id, std::string>;
-
   llvm::sys::fs::file_status status;
   if (llvm::sys::fs::status(path, status))
     status = llvm::sys::fs::file_status();
-  Id id(path, constants.empty() ? nullptr : constants.front().data(),
-        status.getUniqueID().getDevice(), status.getUniqueID().getFile(),
-        status.getLastModificationTime().time_since_epoch().count());
-  MutexLock lock(*mutex);
-  std::string &digest = (*known)[id];
-  if (!digest.empty())
-    return digest;
+  auto wanted = std::make_unique<KnownDigest>();
+  wanted->path = path;
+  wanted->address = constants.empty() ? nullptr : constants.front().data();
+  wanted->file = status.getUniqueID();
+  wanted->modified = status.getLastModificationTime();
+  for (KnownDigest *known = knownDigests.load(); known; known = known->next)
+    if (known->path == wanted->path && known->address == wanted->address &&
+        known->file == wanted->file && known->modified == wanted->modified)
+      return known->digest;
+
   llvm::BLAKE3 hasher;
   for (llvm::StringRef segment : constants)
     hasher.update(segment);
@@ -91,8 +102,12 @@ std::string digestContents(llvm::ArrayRef<llvm::StringRef> constants,
           llvm::MemoryBuffer::getFile(path, /*IsText=*/false,
                                       /*RequiresNullTerminator=*/false))
     hasher.update((*file)->getBuffer());
-  llvm::BLAKE3Result<32> result = hasher.final<32>();
-  digest = llvm::toHex(result, /*LowerCase=*/true);
+  std::string digest = llvm::toHex(hasher.final<32>(), /*LowerCase=*/true);
+  wanted->digest = digest;
+  KnownDigest *published = wanted.release();
+  published->next = knownDigests.load();
+  while (!knownDigests.compare_exchange_weak(published->next, published)) {
+  }
   return digest;
 }
 
