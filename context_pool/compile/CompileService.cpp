@@ -116,10 +116,10 @@ std::string nameOf(mlir::ModuleOp module) {
 
 class CompileService::Impl {
 public:
-  Impl(ContextPool &thePool, CompileCache *theCache,
-       CompileServiceOptions theOptions, ResolvedRecipe theRecipe)
-      : pool(thePool), cache(theCache), options(std::move(theOptions)),
-        recipe(std::move(theRecipe)) {}
+  Impl(ContextPool &pool, CompileCache *cache, CompileServiceOptions options,
+       ResolvedRecipe recipe)
+      : pool(pool), cache(cache), options(std::move(options)),
+        recipe(std::move(recipe)) {}
 
   absl::Status start();
   void stop();
@@ -192,14 +192,13 @@ static thread_local const void *serviceOfThread = nullptr;
 /// the context with it.
 class CompileService::Impl::Compilation {
 public:
-  Compilation(Impl &theService, ContextLease theLease, std::string theName,
-              Deadline theDeadline)
-      : service(theService), lease(std::move(theLease)),
-        name(std::move(theName)), deadline(theDeadline),
-        active{&service.pool, activeLeases} {
+  Compilation(Impl &service, ContextLease lease, std::string name,
+              Deadline deadline)
+      : service(service), lease(std::move(lease)), name(std::move(name)),
+        deadline(deadline), active{&service.pool, activeLeases} {
     activeLeases = &active;
     if (recovers())
-      lease->disableMultithreading();
+      this->lease->disableMultithreading();
   }
 
   ~Compilation() {
@@ -512,8 +511,9 @@ Result CompileService::Impl::serveModule(const SubmittedModule &module,
           DeserializeOptions read;
           read.verify = false;
           auto copy = lease.deserialize(module.bytes, read);
+          // It was written just now: what it is read into lacks something.
           if (!copy.ok())
-            return copy.status();
+            return absl::FailedPreconditionError(copy.status().message());
           return Module(llvm::cast<mlir::ModuleOp>(copy->release()));
         },
         deadline);
@@ -770,8 +770,8 @@ CompileService::create(ContextPool &pool, CompileCache *cache,
   return std::unique_ptr<CompileService>(new CompileService(std::move(impl)));
 }
 
-CompileService::CompileService(std::unique_ptr<Impl> theImpl)
-    : impl(std::move(theImpl)) {}
+CompileService::CompileService(std::unique_ptr<Impl> impl)
+    : impl(std::move(impl)) {}
 
 CompileService::~CompileService() {
   if (!impl->isInherited()) {

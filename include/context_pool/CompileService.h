@@ -197,7 +197,7 @@ public:
 
 private:
   class Impl;
-  explicit CompileService(std::unique_ptr<Impl> theImpl);
+  explicit CompileService(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl;
 };
 

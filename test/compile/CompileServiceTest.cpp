@@ -19,11 +19,13 @@
 #include "test/support/TestContexts.h"
 #include "test/support/TestFiles.h"
 
+#include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/IR/SymbolTable.h"
 #include "mlir/IR/Verifier.h"
+#include "mlir/InitAllDialects.h"
 #include "mlir/Pass/Pass.h"
 #include "mlir/Pass/PassManager.h"
 #include "llvm/ADT/StringExtras.h"
@@ -643,20 +645,26 @@ TEST_F(CompileServiceTest, DestructionCancelsWhatIsQueuedWhereAskedTo) {
 }
 
 TEST_F(CompileServiceTest, AModuleThatBytecodeLosesIsCompiledBySubmit) {
-  makePool({}, fullTemplate());
+  ContextTemplateOptions templateOptions;
+  templateOptions.populate = [](mlir::DialectRegistry &registry) {
+    mlir::registerAllDialects(registry);
+  };
+  templateOptions.allowUnregisteredDialects = true;
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(
+      contextTemplate, ContextTemplate::create(std::move(templateOptions)));
+  makePool({}, contextTemplate);
   std::thread::id compiledOn;
   actions()["where"] = [&](mlir::ModuleOp) {
     compiledOn = std::this_thread::get_id();
   };
   options.recipe.pipeline = "builtin.module(test-do)";
   auto service = makeService();
-  auto full = *fullTemplate()->clone();
-  auto module = parse(*full, R"(
+  auto own = *contextTemplate->clone();
+  auto module = parse(*own, R"(
     #d = distinct[0]<unit>
     module {
-      func.func private @where() attributes {dlti.a = #d, dlti.b = #dlti.map<"k" = #d>}
+      func.func private @where() attributes {t.a = #d, t.b = #dlti.map<"k" = #d>}
     })");
-  full->allowUnregisteredDialects();
   ASSERT_FALSE(serialize(*module).ok());
 
   CompileService::Future future = service->submit(*module);
@@ -738,14 +746,17 @@ TEST_F(CompileServiceTest, NestedCompilesOfEachOthersModulesDoNotWait) {
   makeCache();
   CompileService *service = nullptr;
   PhaseGate gate;
-  std::atomic<int> begun{0};
+  std::atomic<int> begun{0}, refused{0};
   auto nest = [&](llvm::StringRef other) {
     return [&, other = other.str()](mlir::ModuleOp) {
       if (++begun == 2)
         gate.open(1);
       gate.await(1);
-      EXPECT_THAT(service->compileSource(moduleThatDoes(other)).status(),
-                  StatusIs(Code::kResourceExhausted, ""));
+      absl::Status status =
+          service->compileSource(moduleThatDoes(other)).status();
+      // The second may find the context of the first.
+      refused += absl::IsResourceExhausted(status);
+      EXPECT_TRUE(status.ok() || absl::IsResourceExhausted(status)) << status;
     };
   };
   actions()["left"] = nest("right");
@@ -757,6 +768,7 @@ TEST_F(CompileServiceTest, NestedCompilesOfEachOthersModulesDoNotWait) {
   auto right = service->submitSource(moduleThatDoes("right"));
   EXPECT_THAT(answerOf(std::move(left)), IsOk());
   EXPECT_THAT(answerOf(std::move(right)), IsOk());
+  EXPECT_GE(refused, 1);
 }
 
 //===----------------------------------------------------------------------===//
@@ -891,12 +903,11 @@ TEST_F(CompileServiceTest, AContextThatSawACrashIsNeverUsedAgain) {
 
 TEST_F(CompileServiceTest, ACrashBetweenPassesIsOneOfTheVerifier) {
   auto service = makeCrashProofService();
-  // Its verifier looks at operands that are not there any more.
+  // A type that is none.
   actions()["damage"] = [](mlir::ModuleOp module) {
-    module.walk([](mlir::func::ReturnOp op) {
-      *reinterpret_cast<void **>(op.getOperation()->getOpOperands().data()) =
-          nullptr;
-      op->getOpOperand(0).set(nullptr);
+    module.walk([](mlir::arith::AddIOp op) {
+      op.getResult().setType(mlir::Type::getFromOpaquePointer(
+          reinterpret_cast<const void *>(uintptr_t(64))));
     });
   };
   EXPECT_THAT(
@@ -1077,8 +1088,8 @@ TEST_F(CompileServiceTest, ModulesThatCrashUpstreamBetweenGoodOnesAreErrors) {
               answerOf(std::move(bad)).status()}) {
           EXPECT_THAT(status, StatusIs(Code::kInternal, name));
           EXPECT_THAT(std::string(status.message()),
-                      testing::AnyOf(HasSubstr(": parser: crashed: signal"),
-                                     HasSubstr(": verifier: crashed: signal")));
+                      testing::AnyOf(HasSubstr(": parser: crashed: "),
+                                     HasSubstr(": verifier: crashed: ")));
         }
         EXPECT_THAT(answerOf(std::move(good)), IsOk());
       }
