@@ -93,6 +93,7 @@ public:
   void clear();
   absl::Status flush();
   CompileCacheStats getStats() const;
+  const CompileCacheOptions &getOptions() const { return options; }
 
   /// Not where it was made before a fork, after which nothing is certain.
   absl::Status checkUsable() const {
@@ -399,6 +400,10 @@ absl::Status CompileCache::flush() {
   if (absl::Status status = impl->checkUsable(); !status.ok())
     return status;
   return impl->flush();
+}
+
+const CompileCacheOptions &CompileCache::getOptions() const {
+  return impl->getOptions();
 }
 
 CompileCacheStats CompileCache::getStats() const {

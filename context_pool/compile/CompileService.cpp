@@ -18,6 +18,7 @@
 #include "context_pool/compile/CrashRecovery.h"
 #include "context_pool/compile/Deadline.h"
 #include "context_pool/compile/PassObserver.h"
+#include "context_pool/compile/ResultDigest.h"
 #include "context_pool/support/Fork.h"
 #include "context_pool/support/Mutex.h"
 #include "context_pool/support/Pipeline.h"
@@ -119,7 +120,8 @@ public:
   Impl(ContextPool &pool, CompileCache *cache, CompileServiceOptions options,
        ResolvedRecipe recipe)
       : pool(pool), cache(cache), options(std::move(options)),
-        recipe(std::move(recipe)) {}
+        recipe(std::move(recipe)),
+        givesMeaning(cache && cache->getOptions().verifyHits) {}
 
   absl::Status start();
   void stop();
@@ -140,6 +142,9 @@ public:
   const ResolvedRecipe recipe;
   /// Null where the output is a module.
   std::unique_ptr<CodeGenerator> generator;
+  /// Whether artifacts say what they mean. It costs a print of the module, and
+  /// matters only to a cache that compares.
+  const bool givesMeaning;
 
   static Future answer(Result result);
 
@@ -250,10 +255,13 @@ public:
     absl::Status status = protect([&]() -> absl::Status {
       if (absl::Status passes = runPipeline(); !passes.ok())
         return passes;
+      std::optional<Fingerprint> meaning;
+      if (service.givesMeaning)
+        meaning = digestResult();
       Result emitted = emit();
       if (!emitted.ok())
         return fail(emitted.status());
-      artifact = *std::move(emitted);
+      artifact = meaning ? emitted->withMeaning(*meaning) : *emitted;
       enter("destruction");
       module = nullptr;
       return absl::OkStatus();
@@ -323,6 +331,17 @@ private:
           ", stopped ", progress)));
     }
     return failed ? failWithDiagnostics() : absl::OkStatus();
+  }
+
+  /// A digest of the lowered module that does not see what upstream's passes
+  /// leave to chance.
+  Fingerprint digestResult() {
+    enter("digest");
+    // Which changes the module, and code has the names of private symbols.
+    mlir::OwningOpRef<mlir::ModuleOp> copy = module->clone();
+    Fingerprint meaning;
+    meaning.bytes = digestModule(*copy);
+    return meaning;
   }
 
   Result emit() {

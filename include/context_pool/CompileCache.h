@@ -406,6 +406,8 @@ public:
   /// The counts. Other calls may be under way, which are counted in part.
   CompileCacheStats getStats() const;
 
+  const CompileCacheOptions &getOptions() const;
+
 private:
   friend struct detail::CacheAccess;
   class Impl;

@@ -513,6 +513,42 @@ TEST_F(CompileServiceTest, ManyThreadsThatAskForOneModuleCompileItOnce) {
   EXPECT_EQ(artifacts.size(), 1u);
 }
 
+TEST_F(CompileServiceTest, VerifiedHitsSeeThroughNamesOfPrivateSymbols) {
+  CompileCacheOptions verifying;
+  verifying.verifyHits = true;
+  verifying.verifyInterval = 1;
+  makeCache(verifying);
+  // As upstream's passes do, every compile names what it makes in another way.
+  std::atomic<int> number{0};
+  auto add = [&](bool isPrivate) {
+    return [&number, isPrivate](mlir::ModuleOp module) {
+      auto builder = mlir::OpBuilder::atBlockBegin(module.getBody());
+      auto function = mlir::func::FuncOp::create(
+          builder, module.getLoc(), "made" + std::to_string(++number),
+          builder.getFunctionType({}, {}));
+      function.setPrivate();
+      if (isPrivate)
+        return;
+      function.setPublic();
+      builder.setInsertionPointToStart(function.addEntryBlock());
+      mlir::func::ReturnOp::create(builder, module.getLoc());
+    };
+  };
+  actions()["hide"] = add(/*isPrivate=*/true);
+  actions()["show"] = add(/*isPrivate=*/false);
+  auto service = makeService();
+
+  for (int round = 0; round < 2; ++round)
+    EXPECT_THAT(service->compileSource(moduleThatDoes("hide")), IsOk());
+  EXPECT_EQ(number, 2);
+  EXPECT_EQ(cache->getStats().verified, 1u);
+  EXPECT_EQ(cache->getStats().mismatches, 0u);
+  for (int round = 0; round < 2; ++round)
+    EXPECT_THAT(service->compile(parseModule(moduleThatDoes("show"))), IsOk());
+  EXPECT_EQ(cache->getStats().verified, 2u);
+  EXPECT_EQ(cache->getStats().mismatches, 1u);
+}
+
 //===----------------------------------------------------------------------===//
 // submit
 //===----------------------------------------------------------------------===//
