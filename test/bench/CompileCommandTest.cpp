@@ -674,8 +674,7 @@ TEST(ModuleVariantTest, NumbersGiveModulesOfDifferentFingerprintsAndOneLength) {
   convert(bytecode, bench::CompileInput::Bytecode);
   for (bench::ModuleSource *source : {&text, &bytecode}) {
     bool isBytecode = hasBytecode(*source);
-    bench::numberSources(llvm::MutableArrayRef(*source, 1), everything(),
-                         false);
+    bench::numberSources(llvm::MutableArrayRef(source, 1), everything(), false);
     ASSERT_THAT(source->error, IsEmpty());
     EXPECT_EQ(hasBytecode(*source), isBytecode);
     std::vector<Fingerprint> seen;
