@@ -27,8 +27,8 @@
 #ifndef CONTEXT_POOL_CACHE_CACHEDIRECTORY_H
 #define CONTEXT_POOL_CACHE_CACHEDIRECTORY_H
 
-#include "FileLock.h"
-#include "LLVMStore.h"
+#include "context_pool/cache/FileLock.h"
+#include "context_pool/cache/LLVMStore.h"
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"

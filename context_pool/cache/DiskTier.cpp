@@ -6,7 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "DiskTier.h"
+#include "context_pool/cache/DiskTier.h"
 
 #include "absl/strings/str_cat.h"
 #include "llvm/Support/Endian.h"
@@ -475,8 +475,7 @@ void DiskTier::work() {
       return;
     Task task = std::exchange(wanted, Task::None);
     std::shared_ptr<const OpenDirectory> before = opened;
-    const bool isFull =
-        before && before->getCurrent()->getNumber() == fullGeneration;
+    const uint64_t full = fullGeneration;
     // What is cleared is not served while that lasts, nor if it fails.
     if (task == Task::Clear)
       opened.reset();
@@ -488,11 +487,12 @@ void DiskTier::work() {
     if (task == Task::Clear) {
       started = directory.startGeneration(/*keepCurrent=*/false,
                                           /*expected=*/std::nullopt, giveUp);
-    } else if (task == Task::Rotate && isFull) {
+    } else if (task == Task::Rotate && before &&
+               before->getCurrent()->getNumber() == full) {
       countEvictions(*before);
       // Where that fails, the current one goes on growing, and is full again
       // with the next artifact.
-      directory.startGeneration(/*keepCurrent=*/true, fullGeneration, giveUp)
+      directory.startGeneration(/*keepCurrent=*/true, full, giveUp)
           .IgnoreError();
     }
     absl::StatusOr<std::shared_ptr<const OpenDirectory>> after = before;

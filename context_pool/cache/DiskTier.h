@@ -9,8 +9,8 @@
 #ifndef CONTEXT_POOL_CACHE_DISKTIER_H
 #define CONTEXT_POOL_CACHE_DISKTIER_H
 
-#include "CacheDirectory.h"
-#include "Tier.h"
+#include "context_pool/cache/CacheDirectory.h"
+#include "context_pool/cache/Tier.h"
 #include "context_pool/support/Mutex.h"
 #include "context_pool/support/Thread.h"
 

@@ -6,7 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "FileLock.h"
+#include "context_pool/cache/FileLock.h"
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"

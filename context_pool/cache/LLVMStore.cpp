@@ -6,9 +6,9 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "LLVMStore.h"
+#include "context_pool/cache/LLVMStore.h"
 
-#include "FileLock.h"
+#include "context_pool/cache/FileLock.h"
 
 #include "absl/strings/str_cat.h"
 #include "llvm/CAS/ActionCache.h"
