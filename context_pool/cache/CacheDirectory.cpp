@@ -55,8 +55,7 @@ static absl::Status toStatus(std::error_code error, const std::string &what) {
   return absl::ErrnoToStatus(error.value(), what);
 }
 
-/// Appends a line by which `removeCheck` sees that nothing was lost.
-static std::string withCheck(std::string text) {
+std::string ctxpool::detail::withCheck(std::string text) {
   absl::StrAppend(&text, "check ",
                   absl::Hex(llvm::xxh3_64bits(text), absl::kZeroPad16), "\n");
   return text;

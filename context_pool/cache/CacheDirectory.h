@@ -49,6 +49,10 @@ namespace ctxpool::detail {
 ///                              `HOME` is set.
 absl::StatusOr<std::string> getDefaultCacheDirectory();
 
+/// The text and a line by which a reader sees that nothing of it was lost: what
+/// the small files in the folder end with.
+std::string withCheck(std::string text);
+
 /// An open store. Closes and seals it when destroyed, which takes LLVM
 /// milliseconds.
 class Generation {
