@@ -91,10 +91,9 @@ static absl::Status replaceFile(const std::string &path,
 /// Nothing where there is no file.
 static absl::StatusOr<std::optional<std::string>>
 readFile(const std::string &path) {
+  // As a stream, since files of /proc do not say how long they are.
   llvm::ErrorOr<std::unique_ptr<llvm::MemoryBuffer>> buffer =
-      llvm::MemoryBuffer::getFile(path, /*IsText=*/false,
-                                  /*RequiresNullTerminator=*/false,
-                                  /*IsVolatile=*/true);
+      llvm::MemoryBuffer::getFileAsStream(path);
   if (buffer)
     return (*buffer)->getBuffer().str();
   if (buffer.getError() == std::errc::no_such_file_or_directory)

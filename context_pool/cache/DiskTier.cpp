@@ -487,6 +487,9 @@ void DiskTier::work() {
     if (task == Task::Clear) {
       started = directory.startGeneration(/*keepCurrent=*/false,
                                           /*expected=*/std::nullopt, giveUp);
+      // Who clears may be in need of the room.
+      before.reset();
+      directory.collectGarbage().IgnoreError();
     } else if (task == Task::Rotate && before &&
                before->getCurrent()->getNumber() == full) {
       countEvictions(*before);
@@ -496,7 +499,7 @@ void DiskTier::work() {
           .IgnoreError();
     }
     absl::StatusOr<std::shared_ptr<const OpenDirectory>> after = before;
-    if (task == Task::Clear || !before || before->isOutdated())
+    if (!before || before->isOutdated())
       after = directory.open(giveUp);
 
     lock.lock();
