@@ -109,7 +109,7 @@ readFile(const std::string &path) {
 /// Nothing where one is missing or is no regular file.
 static std::optional<std::string>
 describeFiles(const std::string &storeFolder) {
-  std::string text = "sealed\n";
+  std::string text;
   for (const char *name : LLVMStore::getControlFiles()) {
     struct stat status;
     if (lstat(absl::StrCat(storeFolder, "/", name).c_str(), &status) ||
@@ -118,7 +118,7 @@ describeFiles(const std::string &storeFolder) {
     absl::StrAppend(&text, name, " ", status.st_ino, " ", status.st_size, " ",
                     status.st_mtim.tv_sec, " ", status.st_mtim.tv_nsec, "\n");
   }
-  return text;
+  return withCheck(std::move(text));
 }
 
 /// What tells one start of the machine from another; empty where nothing does.
@@ -135,6 +135,24 @@ Generation::Generation(std::string theFolder, uint64_t theNumber,
     : folder(std::move(theFolder)), number(theNumber),
       users(std::move(theUsers)), store(std::move(theStore)) {}
 
+/// Whether `time` is less than `interval` ago.
+static bool isRecent(std::chrono::steady_clock::duration time,
+                     absl::Duration interval) {
+  if (time == std::chrono::steady_clock::duration::min())
+    return false;
+  return absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch() -
+                          time) < interval;
+}
+
+bool OpenDirectory::isOutdated(absl::Duration interval) const {
+  if (interval > absl::ZeroDuration() && isRecent(lookedAt, interval))
+    return false;
+  if (generations.isUnlinked())
+    return true;
+  lookedAt = Clock::now().time_since_epoch();
+  return false;
+}
+
 std::string Generation::getStoreFolder() const { return folder + "/cas"; }
 
 Generation::~Generation() {
@@ -145,7 +163,7 @@ Generation::~Generation() {
   if (!alone.ok() || !*alone || users.isUnlinked())
     return;
   if (std::optional<std::string> files = describeFiles(getStoreFolder()))
-    replaceFile(folder + "/state", withCheck(*files)).IgnoreError();
+    replaceFile(folder + "/seal", *files).IgnoreError();
 }
 
 //===----------------------------------------------------------------------===//
@@ -224,20 +242,25 @@ static absl::Status validateInChild(const std::string &storeFolder,
 absl::Status CacheDirectory::ensureValid(const std::string &folder,
                                          GiveUp giveUp) const {
   const std::string storeFolder = folder + "/cas";
-  const std::string stateFile = folder + "/state";
-  const std::string bootId = getBootId();
-  const std::string opened = withCheck(absl::StrCat("boot ", bootId, "\n"));
+  const std::string sealFile = folder + "/seal";
+  const std::string bootFile = folder + "/boot";
+  const std::string bootId = withCheck(getBootId() + "\n");
 
-  absl::StatusOr<std::optional<std::string>> state = readFile(stateFile);
-  if (!state.ok())
-    return state.status();
-  std::optional<std::string> files = describeFiles(storeFolder);
-  bool isNew = !llvm::sys::fs::exists(storeFolder);
+  absl::StatusOr<std::optional<std::string>> seal = readFile(sealFile);
+  if (!seal.ok())
+    return seal.status();
+  absl::StatusOr<std::optional<std::string>> boot = readFile(bootFile);
+  if (!boot.ok())
+    return boot.status();
+  const std::optional<std::string> files = describeFiles(storeFolder);
+
   // After the end of a process, however it ended, LLVM's files are whole. After
-  // the end of the machine they may not be.
-  bool isTrusted = isNew || (*state && files &&
-                             ((!bootId.empty() && **state == opened) ||
-                              **state == withCheck(*files)));
+  // the end of the machine they may not be, nor after somebody else wrote to
+  // them.
+  bool isTrusted = !llvm::sys::fs::exists(storeFolder);
+  if (files)
+    isTrusted |=
+        *seal ? **seal == *files : *boot == bootId && !getBootId().empty();
   if (!isTrusted) {
     if (!files)
       return absl::DataLossError(
@@ -247,9 +270,15 @@ absl::Status CacheDirectory::ensureValid(const std::string &folder,
         !valid.ok())
       return valid;
   }
-  if (*state == opened)
-    return absl::OkStatus();
-  return replaceFile(stateFile, opened);
+
+  // In this order: in between, the seal still holds.
+  if (*boot != bootId)
+    if (absl::Status status = replaceFile(bootFile, bootId); !status.ok())
+      return status;
+  if (*seal && ::unlink(sealFile.c_str()))
+    return absl::ErrnoToStatus(errno,
+                               absl::StrCat("deleting '", sealFile, "'"));
+  return absl::OkStatus();
 }
 
 /// Whether a store that does not open for this reason can be thrown away.
@@ -597,12 +626,18 @@ CacheDirectory::makeRoom(uint64_t bytes, GiveUp giveUp) const {
           errno, absl::StrCat("looking at '", options.path, "'"));
     return uint64_t(status.f_bavail) * status.f_frsize;
   };
+  if (isRecent(hadRoomAt, options.lookInterval) &&
+      bytesSince.fetch_add(bytes) + bytes < plentyOfRoom / 4)
+    return std::optional<FileLock>();
   absl::StatusOr<uint64_t> free = getFree();
   if (!free.ok())
     return free.status();
   const uint64_t needed = bytes + roomToSpare;
-  if (*free >= needed && *free - needed >= plentyOfRoom)
+  if (*free >= needed && *free - needed >= plentyOfRoom) {
+    hadRoomAt = std::chrono::steady_clock::now().time_since_epoch();
+    bytesSince = 0;
     return std::optional<FileLock>();
+  }
 
   absl::StatusOr<FileLock> room = FileLock::open(getFile("room"));
   if (!room.ok())

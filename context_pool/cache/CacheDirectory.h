@@ -11,7 +11,9 @@
 ///
 ///     generations      which of the folders below are in use, a small text
 ///     gen.<n>/cas/     a store of LLVM's
-///     gen.<n>/state    what a store's files looked like when it was closed
+///     gen.<n>/seal     what a store's files looked like when it was closed; gone
+///                      while it is open
+///     gen.<n>/boot     the start of the machine during which it was opened last
 ///     gen.<n>/users    locked by everybody who has the store open
 ///     door             locked while somebody opens a store or starts another
 ///     room             locked while somebody writes to a disk that is almost full
@@ -35,6 +37,8 @@
 #include "absl/time/time.h"
 #include "llvm/ADT/STLFunctionalExtras.h"
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -84,9 +88,9 @@ public:
       : generations(std::move(theGenerations)), current(std::move(theCurrent)),
         previous(std::move(thePrevious)) {}
 
-  /// Whether others are in use by now, or the folder is gone. Costs a system
-  /// call.
-  bool isOutdated() const { return generations.isUnlinked(); }
+  /// Whether others are in use by now, or the folder is gone. Looks no more often
+  /// than every `interval`: a look costs as much as reading a small artifact.
+  bool isOutdated(absl::Duration interval) const;
 
   const std::shared_ptr<Generation> &getCurrent() const { return current; }
 
@@ -94,7 +98,10 @@ public:
   const std::shared_ptr<Generation> &getPrevious() const { return previous; }
 
 private:
+  using Clock = std::chrono::steady_clock;
+
   const FileLock generations;
+  mutable std::atomic<Clock::duration> lookedAt{Clock::duration::min()};
   const std::shared_ptr<Generation> current;
   const std::shared_ptr<Generation> previous;
 };
@@ -110,6 +117,10 @@ public:
 
     /// How long to wait for a lock that is held for moments only.
     absl::Duration lockWait = absl::Seconds(5);
+
+    /// For how long what was seen of the room on the disk is believed, where
+    /// there was plenty.
+    absl::Duration lookInterval = absl::Milliseconds(10);
 
     /// How long a store may take to be validated before it is given up.
     absl::Duration validationWait = absl::Minutes(2);
@@ -154,6 +165,7 @@ public:
 
   /// Fails with ResourceExhausted unless `bytes` more can be written without a
   /// full disk. Where they only just can, gives a lock to be held while writing.
+  /// LLVM would not survive a full disk.
   absl::StatusOr<std::optional<FileLock>> makeRoom(uint64_t bytes,
                                                    GiveUp giveUp) const;
 
@@ -179,6 +191,11 @@ private:
   absl::Status ensureValid(const std::string &folder, GiveUp giveUp) const;
 
   const Options options;
+
+  /// When the disk had room in plenty, and what was written since.
+  mutable std::atomic<std::chrono::steady_clock::duration> hadRoomAt{
+      std::chrono::steady_clock::duration::min()};
+  mutable std::atomic<uint64_t> bytesSince = 0;
 };
 
 } // namespace ctxpool::detail

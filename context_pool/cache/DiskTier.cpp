@@ -50,17 +50,19 @@ struct Header {
   uint64_t slot = 0;
   std::string kind;
 
-  std::string encode() const;
+  /// The header and what follows it.
+  std::string encode(llvm::StringRef following = {}) const;
 
   /// Takes the header off `object`. Nothing where it is damaged.
   static std::optional<Header> consume(llvm::StringRef &object);
 };
 } // namespace
 
-static constexpr llvm::StringLiteral magic = "ctxpool1";
+static constexpr llvm::StringLiteral magic = "ctxpool1"; // 8 bytes
 
-std::string Header::encode() const {
-  std::string text;
+std::string Header::encode(llvm::StringRef following) const {
+  std::string text = magic.str() + std::string(8, '\0');
+  text.reserve(256 + kind.size() + following.size());
   auto append = [&](uint64_t number) {
     char bytes[8];
     endian::write64le(bytes, number);
@@ -75,9 +77,10 @@ std::string Header::encode() const {
   text += kind;
   text.resize(llvm::alignTo(text.size(), 8));
 
-  char check[8];
-  endian::write64le(check, llvm::xxh3_64bits(text));
-  return magic.str() + std::string(check, sizeof(check)) + text;
+  endian::write64le(&text[magic.size()],
+                    llvm::xxh3_64bits(llvm::StringRef(text).drop_front(16)));
+  text += following;
+  return text;
 }
 
 std::optional<Header> Header::consume(llvm::StringRef &object) {
@@ -270,8 +273,7 @@ absl::Status DiskTier::putInto(const OpenDirectory &open, const CacheKey &key,
       header.payload = *payload;
       object = header.encode();
     } else {
-      object = header.encode();
-      object += bytes;
+      object = header.encode(bytes);
     }
     absl::StatusOr<Fingerprint> id = store.store(object);
     if (!id.ok())
@@ -386,7 +388,8 @@ absl::StatusOr<bool> DiskTier::contains(const CacheKey &key) const {
 DiskTier::DiskTier(DiskTierOptions theOptions)
     : options(std::move(theOptions)),
       directory({options.directory, options.allowForeignDirectory,
-                 options.lockWait, options.validationWait}),
+                 options.lockWait, options.lookInterval,
+                 options.validationWait}),
       rest(options.retryAfter) {}
 
 absl::StatusOr<std::unique_ptr<DiskTier>>
@@ -400,6 +403,7 @@ DiskTier::create(DiskTierOptions options) {
   for (auto [name, duration] :
        {std::pair("crossProcessWait", options.crossProcessWait),
         {"lockWait", options.lockWait},
+        {"lookInterval", options.lookInterval},
         {"validationWait", options.validationWait},
         {"retryAfter", options.retryAfter}})
     if (duration < absl::ZeroDuration())
@@ -433,7 +437,7 @@ absl::StatusOr<std::shared_ptr<const OpenDirectory>> DiskTier::acquire() const {
     MutexLock lock(mutex);
     current = opened;
   }
-  if (current && !current->isOutdated())
+  if (current && !current->isOutdated(options.lookInterval))
     return current;
   if (absl::Status status = bring(Task::Open); !status.ok())
     return status;
@@ -499,7 +503,7 @@ void DiskTier::work() {
           .IgnoreError();
     }
     absl::StatusOr<std::shared_ptr<const OpenDirectory>> after = before;
-    if (!before || before->isOutdated())
+    if (!before || before->isOutdated(absl::ZeroDuration()))
       after = directory.open(giveUp);
 
     lock.lock();

@@ -44,6 +44,10 @@ struct DiskTierOptions {
   /// that other processes hold for moments.
   absl::Duration lockWait = absl::Seconds(5);
 
+  /// For how long a call may go on with what another process has cleared or
+  /// replaced.
+  absl::Duration lookInterval = absl::Milliseconds(10);
+
   /// How long a store may take to be validated before it is given up.
   absl::Duration validationWait = absl::Minutes(2);
 
@@ -87,7 +91,7 @@ public:
   absl::Status put(const CacheKey &key, const Artifact &artifact,
                    bool replace) override;
 
-  /// Other processes notice with their next call.
+  /// Other processes notice within their `lookInterval`.
   absl::Status clear() override;
 
   absl::StatusOr<std::unique_ptr<CompileClaim>>

@@ -187,7 +187,8 @@ TEST_F(DiskFaultsTest, TruncatedEmptyAndMissingFilesAreReplaced) {
       case 3: // Something else in its place, for all but what is only locked.
         if (!size)
           continue;
-        if (victim.filename() == "generations" || victim.filename() == "state")
+        if (victim.filename() == "generations" || victim.filename() == "seal" ||
+            victim.filename() == "boot")
           continue;
         fs::remove(victim);
         fs::create_directory(victim);
@@ -238,7 +239,8 @@ TEST_F(DiskFaultsTest, FilesThatDoNotBelongThereChangeNothing) {
 
 /// Leaves a store that was open when the machine stopped.
 void pretendCrash(const fs::path &folder) {
-  fs::remove(folder / "gen.1" / "state");
+  fs::remove(folder / "gen.1" / "seal");
+  std::ofstream(folder / "gen.1" / "boot") << withCheck("another\n");
 }
 
 TEST_F(DiskFaultsTest, AStoreThatWasOpenWhenTheMachineStoppedIsValidated) {

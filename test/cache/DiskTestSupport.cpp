@@ -72,6 +72,7 @@ DiskTierOptions DiskTest::getOptions() const {
   DiskTierOptions options;
   options.directory = folder.string();
   options.retryAfter = absl::ZeroDuration();
+  options.lookInterval = absl::ZeroDuration();
   return options;
 }
 

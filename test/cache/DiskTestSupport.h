@@ -51,7 +51,7 @@ class DiskTest : public testing::Test {
 protected:
   detail::DiskTierOptions getOptions() const;
 
-  /// A tier that tries again at once; the test fails where there is none.
+  /// A tier that looks and tries again at once; the test fails where there is none.
   std::unique_ptr<detail::DiskTier> open() const { return open(getOptions()); }
   static std::unique_ptr<detail::DiskTier>
   open(const detail::DiskTierOptions &options);
