@@ -156,6 +156,12 @@ bool OpenDirectory::isOutdated(absl::Duration interval) const {
 std::string Generation::getStoreFolder() const { return folder + "/cas"; }
 
 Generation::~Generation() {
+  // LLVM takes a store that it can lock for one that nobody uses, and cuts its
+  // files off: a child that closes what it inherited would do so to its parent.
+  if (users.isInherited()) {
+    (void)store.release();
+    return;
+  }
   store.reset();
   // The last one to leave seals. Without a seal, or where it cannot be written,
   // the store is one that was not closed.
@@ -323,7 +329,12 @@ CacheDirectory::openGeneration(uint64_t number, bool create,
       users->tryLockFor(FileLock::Shared, options.lockWait, giveUp);
   if (!shared.ok())
     return shared.status();
-  if (!*shared || LLVMStore::wouldBlock(storeFolder))
+  absl::StatusOr<bool> free = *shared;
+  if (*shared)
+    free = pollFor(options.lockWait, giveUp, [&]() -> absl::StatusOr<bool> {
+      return !LLVMStore::wouldBlock(storeFolder);
+    });
+  if (!*free)
     return absl::DeadlineExceededError(
         absl::StrCat("another process holds the lock of '", folder, "'"));
 

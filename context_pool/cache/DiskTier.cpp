@@ -317,7 +317,10 @@ public:
 
   /// Only who holds the lock may delete the file; who waits for the lock finds
   /// that its file is gone, and opens the next one.
-  ~FileClaim() override { (void)::unlink(path.c_str()); }
+  ~FileClaim() override {
+    if (!lock.isInherited())
+      (void)::unlink(path.c_str());
+  }
 
 private:
   const std::string path;
@@ -432,6 +435,8 @@ DiskTier::~DiskTier() {
 }
 
 absl::StatusOr<std::shared_ptr<const OpenDirectory>> DiskTier::acquire() const {
+  if (mark.isInherited())
+    return bring(Task::Open);
   std::shared_ptr<const OpenDirectory> current;
   {
     MutexLock lock(mutex);
@@ -450,6 +455,9 @@ absl::StatusOr<std::shared_ptr<const OpenDirectory>> DiskTier::acquire() const {
 
 absl::Status DiskTier::bring(Task task) const {
   using Clock = CondVar::Clock;
+  if (mark.isInherited())
+    return absl::FailedPreconditionError(
+        "the cache's folder was opened before a fork, by another process");
   MutexLock lock(mutex);
   if (task == Task::Open && !lastResult.ok()) {
     // Nobody waits for what failed the last time.

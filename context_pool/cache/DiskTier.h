@@ -72,6 +72,9 @@ struct DiskEntry {
 /// its store never writes an object again that it has. So a key has several
 /// slots, of which the last one that is taken counts, and what goes into another
 /// slot is another object, even with the same bytes.
+///
+/// In a forked child, every call fails, and artifacts stay valid. Its owner leaks
+/// it there: what waits in the parent can be destroyed only there.
 class DiskTier final : public Tier {
 public:
   static constexpr uint64_t minDirectoryBytes = 4ull << 20;
@@ -140,6 +143,7 @@ private:
 
   const DiskTierOptions options;
   const CacheDirectory directory;
+  const ForkMark mark;
 
   std::atomic<uint64_t> rejected = 0;
   std::atomic<uint64_t> evictions = 0;

@@ -37,19 +37,20 @@ absl::StatusOr<FileLock> FileLock::open(const std::string &path,
 }
 
 FileLock::FileLock(FileLock &&other) noexcept
-    : descriptor(std::exchange(other.descriptor, -1)) {}
+    : descriptor(std::exchange(other.descriptor, -1)), mark(other.mark) {}
 
 FileLock &FileLock::operator=(FileLock &&other) noexcept {
   std::swap(descriptor, other.descriptor);
+  std::swap(mark, other.mark);
   return *this;
 }
 
 FileLock::~FileLock() {
   if (descriptor < 0)
     return;
-  // A child that was forked meanwhile has the file open too, and would keep the
-  // lock.
-  (void)flock(descriptor, LOCK_UN);
+  // To close the file does not end the lock while a child has it open too.
+  if (!isInherited())
+    (void)flock(descriptor, LOCK_UN);
   ::close(descriptor);
 }
 
@@ -66,14 +67,21 @@ absl::StatusOr<bool> FileLock::tryLock(Kind kind) {
 
 absl::StatusOr<bool> FileLock::tryLockFor(Kind kind, absl::Duration timeout,
                                           llvm::function_ref<bool()> giveUp) {
+  return pollFor(timeout, giveUp, [&] { return tryLock(kind); });
+}
+
+absl::StatusOr<bool>
+ctxpool::detail::pollFor(absl::Duration timeout,
+                         llvm::function_ref<bool()> giveUp,
+                         llvm::function_ref<absl::StatusOr<bool>()> attempt) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point begin = Clock::now();
   // Nothing tells when a lock becomes free but a wait that cannot be ended.
   absl::Duration pause = absl::Milliseconds(1);
   while (true) {
-    absl::StatusOr<bool> locked = tryLock(kind);
-    if (!locked.ok() || *locked)
-      return locked;
+    absl::StatusOr<bool> done = attempt();
+    if (!done.ok() || *done)
+      return done;
     if (absl::FromChrono(Clock::now() - begin) >= timeout || giveUp())
       return false;
     absl::SleepFor(std::min(pause, timeout));

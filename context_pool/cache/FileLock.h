@@ -9,6 +9,8 @@
 #ifndef CONTEXT_POOL_CACHE_FILELOCK_H
 #define CONTEXT_POOL_CACHE_FILELOCK_H
 
+#include "context_pool/support/Fork.h"
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -18,9 +20,16 @@
 
 namespace ctxpool::detail {
 
+/// Calls `attempt` until it returns true or an error, `timeout` has passed or
+/// `giveUp` says so; returns its last result.
+absl::StatusOr<bool>
+pollFor(absl::Duration timeout, llvm::function_ref<bool()> giveUp,
+        llvm::function_ref<absl::StatusOr<bool>()> attempt);
+
 /// An open file, and the lock (`flock`) that is held through it: among
 /// processes, and among the threads of one. It ends with the process that holds
-/// it, however that ends.
+/// it, however that ends. A forked child that inherits it leaves the lock to its
+/// parent.
 class FileLock {
 public:
   enum Presence { Existing, OrCreate };
@@ -45,11 +54,13 @@ public:
   /// Whether the file has lost its name: it was deleted, or replaced.
   bool isUnlinked() const;
 
-  int getDescriptor() const { return descriptor; }
+  /// Whether the lock is that of a process which forked into this one.
+  bool isInherited() const { return mark.isInherited(); }
 
 private:
   explicit FileLock(int theDescriptor) : descriptor(theDescriptor) {}
   int descriptor;
+  ForkMark mark;
 };
 
 } // namespace ctxpool::detail

@@ -305,6 +305,42 @@ TEST_F(DiskProcessesTest, LockFilesOfTheKilledAreCollected) {
 }
 
 //===----------------------------------------------------------------------===//
+// Forks
+//===----------------------------------------------------------------------===//
+
+TEST_F(DiskProcessesTest, AForkedChildUsesItsOwnTierAndLeavesTheParentsAlone) {
+  std::unique_ptr<DiskTier> tier = open();
+  ASSERT_THAT(tier->put(makeKey(1), makeArtifact(1, 100000), false), IsOk());
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(claim, tier->claim(makeKey(2)));
+  std::optional<Artifact> held = getFrom(*tier, makeKey(1));
+  ChildProcess child([&] {
+    if (!absl::IsFailedPrecondition(tier->get(makeKey(1)).status()) ||
+        !absl::IsFailedPrecondition(tier->clear()) ||
+        !absl::IsFailedPrecondition(tier->claim(makeKey(2)).status()))
+      return fault;
+    if (!isArtifact(*held, 1, 100000))
+      return wrongBytes;
+    claim.reset();
+    held.reset();
+    (void)tier.release();
+    DiskTierOptions options = getOptions();
+    options.crossProcessWait = absl::ZeroDuration();
+    std::unique_ptr<DiskTier> own = open(options);
+    absl::StatusOr<std::optional<Artifact>> found = own->get(makeKey(1));
+    if (!found.ok() || !*found || !isArtifact(**found, 1, 100000))
+      return missing;
+    absl::StatusOr<std::unique_ptr<CompileClaim>> other =
+        own->claim(makeKey(2));
+    return other.ok() && !*other ? fine : fault;
+  });
+  EXPECT_EQ(child.wait(), fine);
+  EXPECT_THAT(tier->put(makeKey(3), makeArtifact(3, 1000), false), IsOk());
+  for (uint64_t number : {1, 3})
+    EXPECT_TRUE(getFrom(*tier, makeKey(number)));
+  EXPECT_TRUE(isArtifact(*held, 1, 100000));
+}
+
+//===----------------------------------------------------------------------===//
 // Stuck processes
 //===----------------------------------------------------------------------===//
 
