@@ -65,3 +65,8 @@ void Thread::join() {
   if (handle)
     pthread_join(*std::exchange(handle, std::nullopt), nullptr);
 }
+
+void Thread::detach() {
+  if (handle)
+    pthread_detach(*std::exchange(handle, std::nullopt));
+}
