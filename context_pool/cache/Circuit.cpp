@@ -6,7 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Circuit.h"
+#include "context_pool/cache/Circuit.h"
 
 #include <algorithm>
 #include <utility>

@@ -6,7 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "RedisConnection.h"
+#include "context_pool/cache/RedisConnection.h"
 
 #include "absl/strings/str_cat.h"
 #include "llvm/ADT/STLExtras.h"

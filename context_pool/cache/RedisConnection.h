@@ -9,8 +9,8 @@
 #ifndef CONTEXT_POOL_CACHE_REDISCONNECTION_H
 #define CONTEXT_POOL_CACHE_REDISCONNECTION_H
 
-#include "RemoteAddress.h"
-#include "Transport.h"
+#include "context_pool/cache/RemoteAddress.h"
+#include "context_pool/cache/Transport.h"
 
 #include "absl/status/statusor.h"
 #include "llvm/ADT/ArrayRef.h"

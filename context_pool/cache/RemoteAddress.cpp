@@ -6,7 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "RemoteAddress.h"
+#include "context_pool/cache/RemoteAddress.h"
 
 #include "absl/strings/str_cat.h"
 #include "llvm/ADT/StringExtras.h"

@@ -6,12 +6,12 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "RemoteTier.h"
+#include "context_pool/cache/RemoteTier.h"
 
-#include "RedisConnection.h"
-#include "RemoteAddress.h"
-#include "RemoteValue.h"
-#include "Transport.h"
+#include "context_pool/cache/RedisConnection.h"
+#include "context_pool/cache/RemoteAddress.h"
+#include "context_pool/cache/RemoteValue.h"
+#include "context_pool/cache/Transport.h"
 #include "context_pool/support/Mutex.h"
 #include "context_pool/support/Thread.h"
 

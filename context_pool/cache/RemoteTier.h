@@ -9,8 +9,8 @@
 #ifndef CONTEXT_POOL_CACHE_REMOTETIER_H
 #define CONTEXT_POOL_CACHE_REMOTETIER_H
 
-#include "Circuit.h"
-#include "Tier.h"
+#include "context_pool/cache/Circuit.h"
+#include "context_pool/cache/Tier.h"
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"

@@ -6,7 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "RemoteTier.h"
+#include "context_pool/cache/RemoteTier.h"
 
 using namespace ctxpool;
 using namespace ctxpool::detail;

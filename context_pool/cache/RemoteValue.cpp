@@ -6,7 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "RemoteValue.h"
+#include "context_pool/cache/RemoteValue.h"
 
 #include "absl/strings/str_cat.h"
 #include "llvm/Support/Compression.h"
@@ -131,7 +131,8 @@ RemoteValueFormat::encode(llvm::StringRef name,
     zstd::compress(asBytes(bytes), compressed, zstd::BestSpeedCompression);
     if (compressed.size() < bytes.size() - bytes.size() / 16) {
       encoding = ByZstd;
-      stored = llvm::toStringRef(compressed);
+      stored = llvm::StringRef(
+          reinterpret_cast<const char *>(compressed.data()), compressed.size());
     }
   }
 

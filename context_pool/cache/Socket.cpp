@@ -6,7 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Transport.h"
+#include "context_pool/cache/Transport.h"
 
 #include "context_pool/support/Mutex.h"
 #include "context_pool/support/Thread.h"

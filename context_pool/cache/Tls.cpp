@@ -6,7 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Transport.h"
+#include "context_pool/cache/Transport.h"
 
 #include "absl/strings/str_cat.h"
 

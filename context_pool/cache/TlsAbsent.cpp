@@ -6,7 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Transport.h"
+#include "context_pool/cache/Transport.h"
 
 using namespace ctxpool;
 using namespace ctxpool::detail;
