@@ -52,11 +52,11 @@ public:
 
   /// The right to compile `key`. Where another process has it, waits until that
   /// one is done or dead, up to the tier's limit; null where the wait ended
-  /// with something published (look again) or at the limit. A tier without such
-  /// rights gives null at once.
+  /// with something published (look again) or at the limit. Unimplemented, which
+  /// is no fault: the tier has no such rights.
   virtual absl::StatusOr<std::unique_ptr<CompileClaim>>
-  claim(const CacheKey &key) {
-    return std::unique_ptr<CompileClaim>();
+  claim(const CacheKey & /*key*/) {
+    return absl::UnimplementedError("this tier has no claims");
   }
 
   /// What only the tier knows: entries and bytes, evictions, entries that were

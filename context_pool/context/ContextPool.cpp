@@ -62,13 +62,14 @@ ThreadSlots::~ThreadSlots() {
   latestSlot = nullptr;
   threadExits = true;
   for (Entry &entry : entries)
-    entry.pool->removeSlot(*entry.slot);
+    if (!entry.pool->isInherited())
+      entry.pool->removeSlot(*entry.slot);
 }
 
 void ThreadSlots::add(std::shared_ptr<PoolState> pool, ThreadSlot &slot) {
   // A thread may outlive many pools.
   llvm::erase_if(entries, [](Entry &entry) {
-    if (!entry.pool->isClosed())
+    if (!entry.pool->isClosed() || entry.pool->isInherited())
       return false;
     if (latestPool == entry.pool.get())
       latestPool = nullptr;
@@ -111,8 +112,16 @@ void ContextLease::charge(uint64_t bytes) { pooled->charge(bytes); }
 
 void ContextLease::retire() { pooled->requestRetirement(); }
 
+void ContextLease::abandon() {
+  PoolState &pool = std::exchange(pooled, nullptr)->getPool();
+  if (!pool.isInherited())
+    pool.abandon();
+}
+
 void ContextLease::returnContext(PooledContext &pooled) {
   PoolState &pool = pooled.getPool();
+  if (LLVM_UNLIKELY(pool.isInherited()))
+    return;
   if (std::optional<Retirement> reason = pooled.endLease())
     return pool.retire(pooled, *reason);
   ThreadSlot *slot = findSlot(pool);
@@ -164,11 +173,16 @@ ContextPool::create(std::shared_ptr<const ContextTemplate> contextTemplate,
 ContextPool::ContextPool(std::shared_ptr<PoolState> state)
     : state(std::move(state)) {}
 
-ContextPool::~ContextPool() { state->close(); }
+ContextPool::~ContextPool() {
+  if (state->isInherited())
+    state->leak();
+  else
+    state->close();
+}
 
 absl::StatusOr<ContextLease> ContextPool::acquire(absl::Duration timeout) {
   ThreadSlot *slot = findSlot(*state);
-  if (LLVM_LIKELY(slot != nullptr))
+  if (LLVM_LIKELY(slot != nullptr && !slot->mark.isInherited()))
     if (PooledContext *pooled = slot->take()) {
       // No other thread writes to it, so that the increment needs not be
       // atomic.
@@ -176,6 +190,9 @@ absl::StatusOr<ContextLease> ContextPool::acquire(absl::Duration timeout) {
                        std::memory_order_relaxed);
       return ContextLease(*pooled);
     }
+
+  if (state->isInherited())
+    return state->inheritedError();
 
   ThreadSlot *newSlot = nullptr;
   absl::StatusOr<PooledContext *> pooled =
@@ -188,12 +205,19 @@ absl::StatusOr<ContextLease> ContextPool::acquire(absl::Duration timeout) {
 }
 
 absl::Status ContextPool::prewarm(size_t contexts) {
+  if (state->isInherited())
+    return state->inheritedError();
   return state->prewarm(contexts);
 }
 
-void ContextPool::trim(size_t keepIdle) { state->trim(keepIdle); }
+void ContextPool::trim(size_t keepIdle) {
+  if (!state->isInherited())
+    state->trim(keepIdle);
+}
 
-ContextPoolStats ContextPool::getStats() const { return state->getStats(); }
+ContextPoolStats ContextPool::getStats() const {
+  return state->isInherited() ? ContextPoolStats() : state->getStats();
+}
 
 const ContextTemplate &ContextPool::getTemplate() const {
   return state->getTemplate();

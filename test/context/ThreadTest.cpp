@@ -32,6 +32,20 @@ TEST(ThreadTest, TheBodyRunsOnAStackOfTheStatedSize) {
   EXPECT_GE(stackBytes, Thread::compilerStackBytes);
 }
 
+TEST(ThreadTest, BelowTheStackLiesAGuardOf64KiB) {
+  size_t guardBytes = 0;
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(
+      thread, Thread::start(Thread::compilerStackBytes, [&] {
+        pthread_attr_t attributes;
+        ASSERT_EQ(pthread_getattr_np(pthread_self(), &attributes), 0);
+        pthread_attr_getguardsize(&attributes, &guardBytes);
+        pthread_attr_destroy(&attributes);
+      }));
+  thread.join();
+
+  EXPECT_EQ(guardBytes, size_t(64) << 10);
+}
+
 TEST(ThreadTest, TheDestructorJoins) {
   std::atomic<bool> done{false};
   {
