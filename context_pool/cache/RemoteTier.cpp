@@ -12,6 +12,7 @@
 #include "context_pool/cache/RemoteAddress.h"
 #include "context_pool/cache/RemoteValue.h"
 #include "context_pool/cache/Transport.h"
+#include "context_pool/support/Fork.h"
 #include "context_pool/support/Mutex.h"
 #include "context_pool/support/Thread.h"
 
@@ -95,6 +96,7 @@ private:
   const RemoteAddress address;
   const std::unique_ptr<const TlsClient> tls;
   const RemoteValueFormat format;
+  const ForkMark mark;
   Circuit circuit;
 
   /// Never held while the network is touched.
@@ -212,6 +214,9 @@ absl::Status RedisTier::fail(const absl::Status &status,
 
 /// Whether the server is to be asked.
 absl::Status RedisTier::admit() {
+  if (mark.isInherited())
+    return named(absl::FailedPreconditionError(
+        "connected by the process that this one was forked from"));
   switch (circuit.ask()) {
   case Circuit::Answer::Go:
     return absl::OkStatus();
@@ -390,8 +395,10 @@ absl::Status RedisTier::clear() {
 }
 
 CacheTierStats RedisTier::getStats() const {
-  MutexLock lock(mutex);
   CacheTierStats stats;
+  if (mark.isInherited())
+    return stats;
+  MutexLock lock(mutex);
   stats.rejected = rejected;
   stats.dropped = oversized;
   return stats;
@@ -400,6 +407,8 @@ CacheTierStats RedisTier::getStats() const {
 RemoteTierState RedisTier::getState() const {
   RemoteTierState state;
   state.server = address.toString();
+  if (mark.isInherited())
+    return state;
   state.circuit = circuit.getState();
   MutexLock lock(mutex);
   state.lastFailure = lastFailure;

@@ -81,8 +81,12 @@ struct RemoteTierState {
 ///   DeadlineExceeded   a time limit has passed
 ///   Unauthenticated    the user, password or certificate was refused
 ///   NotFound           the server has no such database
-///   FailedPrecondition the server refused the command, for the reason given
+///   FailedPrecondition the server refused the command, for the reason given;
+///                      or this process is a forked child of the tier's
 ///   DataLoss           the other side does not speak as Redis does
+///
+/// A forked child must not use the parent's connections: for it, the tier fails
+/// and has no statistics.
 ///
 /// Destroying it waits for a probe that is under way, up to its time limits.
 class RemoteTier : public Tier {

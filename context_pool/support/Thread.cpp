@@ -75,6 +75,9 @@ void Thread::join() {
 }
 
 void Thread::detach() {
-  if (handle)
-    pthread_detach(*std::exchange(handle, std::nullopt));
+  if (!handle)
+    return;
+  pthread_t left = *std::exchange(handle, std::nullopt);
+  if (!mark.isInherited())
+    pthread_detach(left);
 }

@@ -11,6 +11,7 @@
 #include "context_pool/cache/RedisConnection.h"
 #include "test/support/PhaseGate.h"
 #include "test/support/StatusMatchers.h"
+#include "test/support/TestFiles.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/Program.h"
@@ -114,7 +115,13 @@ void RedisServer::start() {
     execv(pointers[0], pointers.data());
     _exit(127);
   }
-  ASSERT_TRUE(eventually([&] { return isUp(); })) << "no server at " << port;
+  bool ended = false;
+  ASSERT_TRUE(eventually([&] {
+    ended = waitpid(process, nullptr, WNOHANG) == process;
+    return ended || isUp();
+  })) << "no server at "
+      << port;
+  ASSERT_FALSE(ended) << readFile(log);
 }
 
 /// Whether it greets. What it says does not matter: it may want a password.
