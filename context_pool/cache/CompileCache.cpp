@@ -94,6 +94,15 @@ public:
   absl::Status flush();
   CompileCacheStats getStats() const;
 
+  /// Not where it was made before a fork, after which nothing is certain.
+  absl::Status checkUsable() const {
+    if (LLVM_LIKELY(!memory.isInherited()))
+      return absl::OkStatus();
+    return absl::FailedPreconditionError(
+        "compile cache: made before a fork, expected one of this process");
+  }
+  bool isInherited() const { return memory.isInherited(); }
+
 private:
   /// Where a flight began: what the tiers are to be told is valid as long as
   /// they were not cleared since.
@@ -353,26 +362,45 @@ CompileCache::create(CompileCacheOptions options) {
 CompileCache::CompileCache(std::unique_ptr<Impl> impl)
     : impl(std::move(impl)) {}
 
-CompileCache::~CompileCache() = default;
+CompileCache::~CompileCache() {
+  // Its threads are not there to be joined, and its locks may be held for ever.
+  if (impl->isInherited())
+    (void)impl.release();
+}
 
 absl::StatusOr<Artifact> CompileCache::getOrCompile(const CacheKey &key,
                                                     Compile compile,
                                                     absl::Duration timeout) {
+  if (absl::Status status = impl->checkUsable(); !status.ok())
+    return status;
   return impl->getOrCompile(key, compile, timeout);
 }
 
 absl::StatusOr<std::optional<Artifact>>
 CompileCache::lookup(const CacheKey &key) {
+  if (absl::Status status = impl->checkUsable(); !status.ok())
+    return status;
   return impl->lookup(key);
 }
 
 absl::Status CompileCache::insert(const CacheKey &key,
                                   const Artifact &artifact) {
+  if (absl::Status status = impl->checkUsable(); !status.ok())
+    return status;
   return impl->insert(key, artifact);
 }
 
-void CompileCache::clear() { impl->clear(); }
+void CompileCache::clear() {
+  if (!impl->isInherited())
+    impl->clear();
+}
 
-absl::Status CompileCache::flush() { return impl->flush(); }
+absl::Status CompileCache::flush() {
+  if (absl::Status status = impl->checkUsable(); !status.ok())
+    return status;
+  return impl->flush();
+}
 
-CompileCacheStats CompileCache::getStats() const { return impl->getStats(); }
+CompileCacheStats CompileCache::getStats() const {
+  return impl->isInherited() ? CompileCacheStats() : impl->getStats();
+}

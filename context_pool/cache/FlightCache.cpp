@@ -49,9 +49,17 @@ namespace {
 /// compile waits for the first. Touched by those who wait, and nobody else.
 class WaitGraph {
 public:
+  /// Never destroyed: threads may wait while the process ends. In a forked
+  /// child a new one: its threads wait for nothing yet, and nobody knows who
+  /// held the lock.
   static WaitGraph &get() {
-    // Never destroyed: threads may wait while the process ends.
-    static WaitGraph *graph = new WaitGraph;
+    static std::atomic<WaitGraph *> current{nullptr};
+    WaitGraph *graph = current.load();
+    while (!graph || graph->mark.isInherited()) {
+      auto made = std::make_unique<WaitGraph>();
+      if (current.compare_exchange_strong(graph, made.get()))
+        graph = made.release();
+    }
     return *graph;
   }
 
@@ -79,25 +87,15 @@ public:
   }
 
 private:
+  const ForkMark mark;
   Mutex mutex;
   std::unordered_map<std::thread::id, const Flight *>
       waits ABSL_GUARDED_BY(mutex);
 };
 
-struct Waited {
-  absl::StatusOr<FlightCache::Value> value;
-  enum { Landed, GaveUp, Refused } end;
-};
-
-/// Waits for `flight` to land, unless that would be for ever, or gives up.
-Waited waitFor(Flight &flight, const CacheKey &key, absl::Duration timeout) {
-  if (!WaitGraph::get().add(flight))
-    return {absl::FailedPreconditionError(absl::StrCat(
-                "key ", key.digest.toHex(),
-                ": asked for by what is making it, on this thread or through "
-                "threads that wait for one another")),
-            Waited::Refused};
-
+/// What `flight` gave, or nothing where it has not landed after `timeout`.
+std::optional<absl::StatusOr<FlightCache::Value>>
+waitFor(Flight &flight, absl::Duration timeout) {
   // Time that does not fit into the clock never ends.
   constexpr absl::Duration endless = absl::Hours(24 * 365 * 100);
   CondVar::Clock::time_point deadline = CondVar::Clock::time_point::max();
@@ -106,26 +104,15 @@ Waited waitFor(Flight &flight, const CacheKey &key, absl::Duration timeout) {
         CondVar::Clock::now() +
         absl::ToChronoNanoseconds(std::max(timeout, absl::ZeroDuration()));
 
-  std::optional<absl::StatusOr<FlightCache::Value>> outcome;
-  {
-    MutexLock lock(flight.mutex);
-    bool inTime = timeout > absl::ZeroDuration();
-    while (!flight.outcome && inTime) {
-      if (timeout < endless)
-        inTime = flight.landed.waitUntil(flight.mutex, deadline);
-      else
-        flight.landed.wait(flight.mutex);
-    }
-    outcome = flight.outcome;
+  MutexLock lock(flight.mutex);
+  bool inTime = timeout > absl::ZeroDuration();
+  while (!flight.outcome && inTime) {
+    if (timeout < endless)
+      inTime = flight.landed.waitUntil(flight.mutex, deadline);
+    else
+      flight.landed.wait(flight.mutex);
   }
-  WaitGraph::get().remove();
-  if (!outcome)
-    return {absl::DeadlineExceededError(
-                absl::StrCat("key ", key.digest.toHex(),
-                             ": another thread was still making it after ",
-                             absl::FormatDuration(timeout))),
-            Waited::GaveUp};
-  return {*std::move(outcome), Waited::Landed};
+  return flight.outcome;
 }
 
 int64_t now() {
@@ -235,21 +222,38 @@ FlightCache::Answer FlightCache::getOrMake(const CacheKey &key, Make make,
     return {landing.land(std::move(made)), Source::Made};
   }
 
-  Waited waited = waitFor(*flight, key, timeout);
-  MutexLock lock(shard.mutex);
-  if (waited.end == Waited::Refused) {
-    ++shard.stats.refused;
-    return {std::move(waited.value), Source::Refused};
+  bool mayWait = WaitGraph::get().add(*flight);
+  {
+    MutexLock lock(shard.mutex);
+    ++(mayWait ? shard.stats.joined : shard.stats.refused);
   }
-  ++shard.stats.joined;
-  if (waited.end == Waited::GaveUp)
-    ++shard.stats.abandoned;
-  return {std::move(waited.value), Source::Joined};
+  if (!mayWait)
+    return {absl::FailedPreconditionError(absl::StrCat(
+                "key ", key.digest.toHex(),
+                ": asked for by what is making it, on this thread or through "
+                "threads that wait for one another")),
+            Source::Refused};
+
+  std::optional<absl::StatusOr<Value>> outcome = waitFor(*flight, timeout);
+  WaitGraph::get().remove();
+  if (outcome)
+    return {*std::move(outcome), Source::Joined};
+  MutexLock lock(shard.mutex);
+  ++shard.stats.abandoned;
+  return {absl::DeadlineExceededError(
+              absl::StrCat("key ", key.digest.toHex(),
+                           ": another thread was still making it after ",
+                           absl::FormatDuration(timeout))),
+          Source::Joined};
 }
 
 absl::StatusOr<FlightCache::Value>
 FlightCache::finish(Shard &shard, const CacheKey &key, Flight &flight,
                     absl::StatusOr<Value> outcome) {
+  // What made it forked, and this is the child: nobody waits here.
+  if (isInherited())
+    return outcome;
+
   Garbage garbage;
   {
     // Held throughout, so that nothing is taken in, and no `clear` comes,

@@ -16,6 +16,7 @@
 #define CONTEXT_POOL_CACHE_FLIGHTCACHE_H
 
 #include "context_pool/CompileCache.h"
+#include "context_pool/support/Fork.h"
 #include "context_pool/support/Mutex.h"
 
 #include "absl/status/statusor.h"
@@ -131,6 +132,10 @@ public:
 
   Stats getStats() const;
 
+  /// Whether it was made before a fork: nothing else may be called then, the
+  /// destructor included.
+  bool isInherited() const { return mark.isInherited(); }
+
   /// What `body` gave, or Internal for an exception out of it. The unwinding of
   /// a thread that ends passes through.
   static absl::Status runGuarded(llvm::function_ref<absl::Status()> body);
@@ -186,6 +191,7 @@ private:
   void eraseLocked(Shard &shard, Entry &entry, Garbage &garbage)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(insertion, shard.mutex);
 
+  const ForkMark mark;
   const uint64_t capacityBytes;
   const Policy policy;
   std::array<Shard, 64> shards;

@@ -25,12 +25,19 @@ using namespace ctxpool::detail;
 ObjectCacheCore::ObjectCacheCore(uint64_t memoryBytes)
     : cache(std::make_unique<FlightCache>(memoryBytes)) {}
 
-ObjectCacheCore::~ObjectCacheCore() = default;
+ObjectCacheCore::~ObjectCacheCore() {
+  // Its locks may be held for ever.
+  if (cache->isInherited())
+    (void)cache.release();
+}
 
 absl::StatusOr<std::shared_ptr<const void>>
 ObjectCacheCore::getOrCreate(const CacheKey &key,
                              llvm::function_ref<absl::StatusOr<Sized>()> create,
                              absl::Duration timeout) {
+  if (cache->isInherited())
+    return absl::FailedPreconditionError(
+        "object cache: made before a fork, expected one of this process");
   FlightCache::Answer answer = cache->getOrMake(
       key,
       [&]() -> absl::StatusOr<FlightCache::Value> {
@@ -52,12 +59,17 @@ ObjectCacheCore::getOrCreate(const CacheKey &key,
 }
 
 std::shared_ptr<const void> ObjectCacheCore::lookup(const CacheKey &key) {
-  return cache->find(key).value.object;
+  return cache->isInherited() ? nullptr : cache->find(key).value.object;
 }
 
-void ObjectCacheCore::clear() { cache->clear(); }
+void ObjectCacheCore::clear() {
+  if (!cache->isInherited())
+    cache->clear();
+}
 
 ObjectCacheStats ObjectCacheCore::getStats() const {
+  if (cache->isInherited())
+    return ObjectCacheStats();
   FlightCache::Stats kept = cache->getStats();
   ObjectCacheStats stats;
   stats.requests = kept.requests;

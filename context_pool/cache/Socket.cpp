@@ -60,6 +60,8 @@ public:
   absl::StatusOr<size_t> read(llvm::MutableArrayRef<char> into,
                               const TimeLimits &limits) override {
     for (;;) {
+      if (absl::Status status = checkTime("reading", limits); !status.ok())
+        return status;
       ssize_t count = recv(descriptor, into.data(), into.size(), 0);
       if (count >= 0)
         return static_cast<size_t>(count);
@@ -71,6 +73,8 @@ public:
 
   absl::Status write(llvm::StringRef bytes, const TimeLimits &limits) override {
     while (!bytes.empty()) {
+      if (absl::Status status = checkTime("writing", limits); !status.ok())
+        return status;
       ssize_t count =
           send(descriptor, bytes.data(), bytes.size(), MSG_NOSIGNAL);
       if (count >= 0)
@@ -89,6 +93,15 @@ public:
   }
 
 private:
+  /// Also where the other side always has a byte more, or takes one.
+  static absl::Status checkTime(llvm::StringRef doing,
+                                const TimeLimits &limits) {
+    if (Clock::now() < limits.end)
+      return absl::OkStatus();
+    return absl::DeadlineExceededError(absl::StrCat(
+        doing.str(), ": not done within the time for the whole call"));
+  }
+
   /// Waits until a call that failed with `errno` is worth another try.
   absl::Status afterFailure(llvm::StringRef doing, short events,
                             const TimeLimits &limits) const {
@@ -103,8 +116,7 @@ private:
       return absl::DeadlineExceededError(
           absl::StrCat(doing.str(), ": the server did nothing for ",
                        absl::FormatDuration(absl::FromChrono(limits.silence))));
-    return absl::DeadlineExceededError(absl::StrCat(
-        doing.str(), ": not done within the time for the whole call"));
+    return checkTime(doing, limits);
   }
 
   const int descriptor;

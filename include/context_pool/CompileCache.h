@@ -327,6 +327,10 @@ struct CompileCacheStats {
 ///                the writes that wait.
 /// Thread safety: every member may be called from several threads at once, but
 ///                for the destructor, which no other call may overlap.
+/// Fork:          in a forked child, calls of an inherited cache that can fail
+///                give FailedPrecondition and its counts are zero; destroying it
+///                leaks what it holds. A cache that the child makes works, and
+///                artifacts that were handed out stay valid.
 /// Global state:  which thread waits for which compile, over all caches of the
 ///                process, to see those that wait for one another.
 class CompileCache {

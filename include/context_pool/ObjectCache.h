@@ -68,7 +68,7 @@ public:
   ObjectCacheStats getStats() const;
 
 private:
-  const std::unique_ptr<FlightCache> cache;
+  std::unique_ptr<FlightCache> cache;
 };
 
 } // namespace detail
@@ -85,8 +85,9 @@ private:
 ///                for the destructor, which no other call may overlap. An object
 ///                is shared by threads: what it says of threads is between it
 ///                and them.
-/// Fork:          in a forked child, a cache of the parent may be destroyed,
-///                which leaks what it holds, and not be used.
+/// Fork:          in a forked child an inherited cache has nothing and makes
+///                nothing (FailedPrecondition); destroying it leaks what it
+///                holds. Objects that are in use stay valid.
 ///
 /// \code
 ///   ctxpool::ObjectCache<ctxpool::Executable> loaded(/*memoryBytes=*/1 << 26);
