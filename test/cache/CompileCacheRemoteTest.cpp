@@ -10,6 +10,7 @@
 
 #include "context_pool/cache/CacheAccess.h"
 #include "context_pool/cache/RemoteTier.h"
+#include "test/cache/CacheTestSupport.h"
 #include "test/cache/RedisServer.h"
 #include "test/support/PhaseGate.h"
 #include "test/support/StatusMatchers.h"
@@ -19,13 +20,6 @@ using namespace ctxpool::detail;
 using namespace ctxpool::test;
 
 namespace {
-
-CacheKey makeKey(unsigned number) {
-  CacheKey key;
-  key.digest.bytes[0] = static_cast<uint8_t>(number);
-  key.digest.bytes[1] = static_cast<uint8_t>(number >> 8);
-  return key;
-}
 
 /// A cache of a process of its own, on that server.
 absl::StatusOr<std::unique_ptr<CompileCache>>
@@ -43,7 +37,7 @@ createCache(const RemoteTierOptions &options) {
 void compileAll(CompileCache &cache, unsigned count) {
   for (unsigned i = 0; i < count; ++i) {
     absl::StatusOr<Artifact> artifact =
-        cache.getOrCompile(makeKey(i), [&]() -> absl::StatusOr<Artifact> {
+        cache.getOrCompile(keyOf(i), [&]() -> absl::StatusOr<Artifact> {
           return Artifact::copyOf("object", "artifact " + std::to_string(i))
               .withCompileCost(absl::Milliseconds(1));
         });

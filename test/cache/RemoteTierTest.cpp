@@ -11,6 +11,7 @@
 #include "context_pool/cache/RedisConnection.h"
 #include "context_pool/cache/RemoteValue.h"
 #include "context_pool/cache/Transport.h"
+#include "test/cache/CacheTestSupport.h"
 #include "test/cache/RedisServer.h"
 #include "test/support/ForkedChild.h"
 #include "test/support/PhaseGate.h"
@@ -59,13 +60,6 @@ RemoteTierOptions makePatient(std::string url) {
   return options;
 }
 
-CacheKey makeKey(uint64_t number) {
-  CacheKey key;
-  for (size_t i = 0; i < sizeof(number); ++i)
-    key.digest.bytes[i] = static_cast<uint8_t>(number >> 8 * i);
-  return key;
-}
-
 std::string randomBytes(size_t size, unsigned seed = 1) {
   std::mt19937_64 generator(seed);
   std::string bytes;
@@ -79,7 +73,7 @@ std::string randomBytes(size_t size, unsigned seed = 1) {
 
 Artifact makeArtifact(llvm::StringRef bytes) {
   return Artifact::copyOf("object", bytes)
-      .withMeaning(makeKey(77).digest)
+      .withMeaning(keyOf(77).digest)
       .withCompileCost(absl::Milliseconds(12));
 }
 
@@ -168,16 +162,16 @@ TEST_F(RemoteTierTest, GivesBackWhatWasPut) {
     CTXPOOL_ASSERT_OK_AND_ASSIGN(reader, RemoteTier::create(options));
     Artifact artifact = makeArtifact(randomBytes(100000));
 
-    EXPECT_EQ(getText(*reader, makeKey(1)), "miss");
-    ASSERT_THAT(writer->put(makeKey(1), artifact, false), IsOk());
-    CTXPOOL_ASSERT_OK_AND_ASSIGN(found, reader->get(makeKey(1)));
+    EXPECT_EQ(getText(*reader, keyOf(1)), "miss");
+    ASSERT_THAT(writer->put(keyOf(1), artifact, false), IsOk());
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(found, reader->get(keyOf(1)));
 
     ASSERT_TRUE(found);
     EXPECT_EQ(found->getBytes(), artifact.getBytes());
     EXPECT_EQ(found->getKind(), "object");
     EXPECT_EQ(found->getMeaning(), artifact.getMeaning());
     EXPECT_EQ(found->getCompileCost(), absl::Milliseconds(12));
-    EXPECT_EQ(getText(*reader, makeKey(2)), "miss");
+    EXPECT_EQ(getText(*reader, keyOf(2)), "miss");
     EXPECT_EQ(reader->getStats().rejected, 0u);
   }
 }
@@ -187,35 +181,34 @@ TEST_F(RemoteTierTest, TakesLargeAndEmptyArtifacts) {
   CTXPOOL_ASSERT_OK_AND_ASSIGN(
       tier, RemoteTier::create(makePatient(server.getUrl())));
   std::string large = randomBytes(20 << 20);
-  ASSERT_THAT(tier->put(makeKey(1), makeArtifact(large), false), IsOk());
-  ASSERT_THAT(tier->put(makeKey(2), makeArtifact(""), false), IsOk());
+  ASSERT_THAT(tier->put(keyOf(1), makeArtifact(large), false), IsOk());
+  ASSERT_THAT(tier->put(keyOf(2), makeArtifact(""), false), IsOk());
 
-  EXPECT_EQ(getText(*tier, makeKey(1)), large);
-  EXPECT_EQ(getText(*tier, makeKey(2)), "");
+  EXPECT_EQ(getText(*tier, keyOf(1)), large);
+  EXPECT_EQ(getText(*tier, keyOf(2)), "");
 }
 
 TEST_F(RemoteTierTest, WhatIsThereStaysUnlessReplaced) {
   RedisServer server;
   CTXPOOL_ASSERT_OK_AND_ASSIGN(
       tier, RemoteTier::create(makePatient(server.getUrl())));
-  ASSERT_THAT(tier->put(makeKey(1), makeArtifact("first"), false), IsOk());
+  ASSERT_THAT(tier->put(keyOf(1), makeArtifact("first"), false), IsOk());
 
-  EXPECT_THAT(tier->put(makeKey(1), makeArtifact("second"), false), IsOk());
-  EXPECT_EQ(getText(*tier, makeKey(1)), "first");
+  EXPECT_THAT(tier->put(keyOf(1), makeArtifact("second"), false), IsOk());
+  EXPECT_EQ(getText(*tier, keyOf(1)), "first");
 
-  EXPECT_THAT(tier->put(makeKey(1), makeArtifact("third"), true), IsOk());
-  EXPECT_EQ(getText(*tier, makeKey(1)), "third");
+  EXPECT_THAT(tier->put(keyOf(1), makeArtifact("third"), true), IsOk());
+  EXPECT_EQ(getText(*tier, keyOf(1)), "third");
 }
 
 TEST_F(RemoteTierTest, ArtifactsExpire) {
   RedisServer server;
   RemoteTierOptions options = makePatient(server.getUrl());
-  std::string name = RemoteValueFormat("", 1).makeName(makeKey(1));
+  std::string name = RemoteValueFormat("", 1).makeName(keyOf(1));
   for (bool replace : {false, true}) {
     options.expiry = absl::Hours(1);
     CTXPOOL_ASSERT_OK_AND_ASSIGN(mortal, RemoteTier::create(options));
-    ASSERT_THAT(mortal->put(makeKey(1), makeArtifact("bytes"), replace),
-                IsOk());
+    ASSERT_THAT(mortal->put(keyOf(1), makeArtifact("bytes"), replace), IsOk());
     int left = std::stoi(server.run({"TTL", name}));
     EXPECT_GT(left, 0);
     EXPECT_LE(left, 3600);
@@ -223,7 +216,7 @@ TEST_F(RemoteTierTest, ArtifactsExpire) {
   }
   options.expiry = absl::InfiniteDuration();
   CTXPOOL_ASSERT_OK_AND_ASSIGN(immortal, RemoteTier::create(options));
-  ASSERT_THAT(immortal->put(makeKey(1), makeArtifact("bytes"), false), IsOk());
+  ASSERT_THAT(immortal->put(keyOf(1), makeArtifact("bytes"), false), IsOk());
   EXPECT_EQ(server.run({"TTL", name}), "-1");
 }
 
@@ -233,17 +226,17 @@ TEST_F(RemoteTierTest, ClearRemovesItsOwnAndNothingElse) {
   CTXPOOL_ASSERT_OK_AND_ASSIGN(tier, RemoteTier::create(options));
   options.secret = "secret";
   CTXPOOL_ASSERT_OK_AND_ASSIGN(secretive, RemoteTier::create(options));
-  ASSERT_THAT(secretive->put(makeKey(1), makeArtifact("kept"), false), IsOk());
+  ASSERT_THAT(secretive->put(keyOf(1), makeArtifact("kept"), false), IsOk());
   server.run({"SET", "foreign", "kept"});
   server.run({"SET", "ctxpool:v1:short", "kept"});
   for (unsigned i = 0; i < 2500; ++i)
-    ASSERT_THAT(tier->put(makeKey(i), makeArtifact("bytes"), false), IsOk());
+    ASSERT_THAT(tier->put(keyOf(i), makeArtifact("bytes"), false), IsOk());
 
   ASSERT_THAT(tier->clear(), IsOk());
 
   EXPECT_EQ(server.run({"DBSIZE"}), "3");
-  EXPECT_EQ(getText(*tier, makeKey(1)), "miss");
-  EXPECT_EQ(getText(*secretive, makeKey(1)), "kept");
+  EXPECT_EQ(getText(*tier, keyOf(1)), "miss");
+  EXPECT_EQ(getText(*secretive, keyOf(1)), "kept");
   EXPECT_THAT(tier->clear(), IsOk());
 }
 
@@ -253,15 +246,13 @@ TEST_F(RemoteTierTest, AnArtifactThatIsTooLargeIsDroppedAndCounted) {
   options.maxArtifactBytes = 1000;
   CTXPOOL_ASSERT_OK_AND_ASSIGN(tier, RemoteTier::create(options));
 
-  EXPECT_THAT(
-      tier->put(makeKey(1), makeArtifact(std::string(1001, 'x')), false),
-      IsOk());
-  EXPECT_THAT(
-      tier->put(makeKey(2), makeArtifact(std::string(1000, 'x')), false),
-      IsOk());
+  EXPECT_THAT(tier->put(keyOf(1), makeArtifact(std::string(1001, 'x')), false),
+              IsOk());
+  EXPECT_THAT(tier->put(keyOf(2), makeArtifact(std::string(1000, 'x')), false),
+              IsOk());
 
-  EXPECT_EQ(getText(*tier, makeKey(1)), "miss");
-  EXPECT_EQ(getText(*tier, makeKey(2)), std::string(1000, 'x'));
+  EXPECT_EQ(getText(*tier, keyOf(1)), "miss");
+  EXPECT_EQ(getText(*tier, keyOf(2)), std::string(1000, 'x'));
   EXPECT_EQ(tier->getStats().dropped, 1u);
   EXPECT_EQ(tier->getState().oversized, 1u);
 }
@@ -272,10 +263,10 @@ TEST_F(RemoteTierTest, DatabasesAreSeparate) {
       first, RemoteTier::create(makePatient(server.getUrl("", "/1"))));
   CTXPOOL_ASSERT_OK_AND_ASSIGN(
       second, RemoteTier::create(makePatient(server.getUrl("", "/2"))));
-  ASSERT_THAT(first->put(makeKey(1), makeArtifact("bytes"), false), IsOk());
+  ASSERT_THAT(first->put(keyOf(1), makeArtifact("bytes"), false), IsOk());
 
-  EXPECT_EQ(getText(*first, makeKey(1)), "bytes");
-  EXPECT_EQ(getText(*second, makeKey(1)), "miss");
+  EXPECT_EQ(getText(*first, keyOf(1)), "bytes");
+  EXPECT_EQ(getText(*second, keyOf(1)), "miss");
 }
 
 //===----------------------------------------------------------------------===//
@@ -289,9 +280,9 @@ TEST_F(RemoteTierTest, WhatAnAttackerPutInPlaceIsRejectedAndThenReplaced) {
   options.maxArtifactBytes = 100000;
   CTXPOOL_ASSERT_OK_AND_ASSIGN(tier, RemoteTier::create(options));
   RemoteValueFormat format("secret", 100000);
-  std::string name = format.makeName(makeKey(1));
-  std::string other = format.makeName(makeKey(2));
-  ASSERT_THAT(tier->put(makeKey(2), makeArtifact("other"), false), IsOk());
+  std::string name = format.makeName(keyOf(1));
+  std::string other = format.makeName(keyOf(2));
+  ASSERT_THAT(tier->put(keyOf(2), makeArtifact("other"), false), IsOk());
   std::string moved = server.run({"GET", other});
   std::string unauthenticated =
       *RemoteValueFormat("", 100000).encode(name, makeArtifact("evil"));
@@ -302,14 +293,14 @@ TEST_F(RemoteTierTest, WhatAnAttackerPutInPlaceIsRejectedAndThenReplaced) {
         moved + moved, std::string(1 << 20, 'x')}) {
     server.run({"SET", name, evil});
 
-    EXPECT_EQ(getText(*tier, makeKey(1)), "miss");
+    EXPECT_EQ(getText(*tier, keyOf(1)), "miss");
     EXPECT_EQ(tier->getStats().rejected, ++rejected);
     EXPECT_EQ(server.run({"GET", name}), evil) << "a reader wrote";
 
-    EXPECT_THAT(tier->put(makeKey(1), makeArtifact("good"), false), IsOk());
-    EXPECT_EQ(getText(*tier, makeKey(1)), "good");
-    EXPECT_THAT(tier->put(makeKey(1), makeArtifact("late"), false), IsOk());
-    EXPECT_EQ(getText(*tier, makeKey(1)), "good");
+    EXPECT_THAT(tier->put(keyOf(1), makeArtifact("good"), false), IsOk());
+    EXPECT_EQ(getText(*tier, keyOf(1)), "good");
+    EXPECT_THAT(tier->put(keyOf(1), makeArtifact("late"), false), IsOk());
+    EXPECT_EQ(getText(*tier, keyOf(1)), "good");
   }
   EXPECT_EQ(tier->getState().rejected, rejected);
   EXPECT_EQ(tier->getState().circuit.failures, 0u);
@@ -319,12 +310,12 @@ TEST_F(RemoteTierTest, DamageIsFoundWithoutASecret) {
   RedisServer server;
   CTXPOOL_ASSERT_OK_AND_ASSIGN(
       tier, RemoteTier::create(makePatient(server.getUrl())));
-  ASSERT_THAT(tier->put(makeKey(1), makeArtifact(randomBytes(1000)), false),
+  ASSERT_THAT(tier->put(keyOf(1), makeArtifact(randomBytes(1000)), false),
               IsOk());
-  server.run({"SETRANGE", RemoteValueFormat("", 1).makeName(makeKey(1)), "700",
+  server.run({"SETRANGE", RemoteValueFormat("", 1).makeName(keyOf(1)), "700",
               "damage"});
 
-  EXPECT_EQ(getText(*tier, makeKey(1)), "miss");
+  EXPECT_EQ(getText(*tier, keyOf(1)), "miss");
   EXPECT_EQ(tier->getStats().rejected, 1u);
 }
 
@@ -332,10 +323,9 @@ TEST_F(RemoteTierTest, ANameWithAnotherTypeOfValueIsAnError) {
   RedisServer server;
   CTXPOOL_ASSERT_OK_AND_ASSIGN(
       tier, RemoteTier::create(makePatient(server.getUrl())));
-  server.run(
-      {"LPUSH", RemoteValueFormat("", 1).makeName(makeKey(1)), "element"});
+  server.run({"LPUSH", RemoteValueFormat("", 1).makeName(keyOf(1)), "element"});
 
-  EXPECT_THAT(tier->get(makeKey(1)),
+  EXPECT_THAT(tier->get(keyOf(1)),
               StatusIs(StatusCode::kFailedPrecondition, "WRONGTYPE"));
 }
 
@@ -346,12 +336,12 @@ TEST_F(RemoteTierTest, ProgramsWithDifferentSecretsDoNotMeet) {
   CTXPOOL_ASSERT_OK_AND_ASSIGN(one, RemoteTier::create(options));
   options.secret = "two";
   CTXPOOL_ASSERT_OK_AND_ASSIGN(two, RemoteTier::create(options));
-  ASSERT_THAT(one->put(makeKey(1), makeArtifact("of one"), false), IsOk());
+  ASSERT_THAT(one->put(keyOf(1), makeArtifact("of one"), false), IsOk());
 
-  EXPECT_EQ(getText(*two, makeKey(1)), "miss");
-  EXPECT_THAT(two->put(makeKey(1), makeArtifact("of two"), false), IsOk());
-  EXPECT_EQ(getText(*one, makeKey(1)), "of one");
-  EXPECT_EQ(getText(*two, makeKey(1)), "of two");
+  EXPECT_EQ(getText(*two, keyOf(1)), "miss");
+  EXPECT_THAT(two->put(keyOf(1), makeArtifact("of two"), false), IsOk());
+  EXPECT_EQ(getText(*one, keyOf(1)), "of one");
+  EXPECT_EQ(getText(*two, keyOf(1)), "of two");
   EXPECT_EQ(one->getStats().rejected + two->getStats().rejected, 0u);
 }
 
@@ -365,8 +355,8 @@ TEST_F(RemoteTierTest, APasswordOpensTheServer) {
       tier,
       RemoteTier::create(makePatient(server.getUrl(":hunter2%2f%40@", "/1"))));
 
-  ASSERT_THAT(tier->put(makeKey(1), makeArtifact("bytes"), false), IsOk());
-  EXPECT_EQ(getText(*tier, makeKey(1)), "bytes");
+  ASSERT_THAT(tier->put(keyOf(1), makeArtifact("bytes"), false), IsOk());
+  EXPECT_EQ(getText(*tier, keyOf(1)), "bytes");
 }
 
 TEST_F(RemoteTierTest, AUserOfTheServersMayDoWhatTheTierNeeds) {
@@ -376,10 +366,10 @@ TEST_F(RemoteTierTest, AUserOfTheServersMayDoWhatTheTierNeeds) {
   CTXPOOL_ASSERT_OK_AND_ASSIGN(tier, RemoteTier::create(makePatient(
                                          server.getUrl("ci:hunter2@", "/1"))));
 
-  ASSERT_THAT(tier->put(makeKey(1), makeArtifact("bytes"), false), IsOk());
-  EXPECT_EQ(getText(*tier, makeKey(1)), "bytes");
+  ASSERT_THAT(tier->put(keyOf(1), makeArtifact("bytes"), false), IsOk());
+  EXPECT_EQ(getText(*tier, keyOf(1)), "bytes");
   EXPECT_THAT(tier->clear(), IsOk());
-  EXPECT_EQ(getText(*tier, makeKey(1)), "miss");
+  EXPECT_EQ(getText(*tier, keyOf(1)), "miss");
 }
 
 TEST_F(RemoteTierTest, AUserWhoMayOnlyReadStillReads) {
@@ -390,12 +380,12 @@ TEST_F(RemoteTierTest, AUserWhoMayOnlyReadStillReads) {
       writer, RemoteTier::create(makePatient(server.getUrl())));
   CTXPOOL_ASSERT_OK_AND_ASSIGN(reader, RemoteTier::create(makePatient(
                                            server.getUrl("reader:hunter2@"))));
-  ASSERT_THAT(writer->put(makeKey(1), makeArtifact("bytes"), false), IsOk());
+  ASSERT_THAT(writer->put(keyOf(1), makeArtifact("bytes"), false), IsOk());
 
   for (int i = 0; i < 10; ++i)
-    EXPECT_THAT(reader->put(makeKey(2), makeArtifact("bytes"), false),
+    EXPECT_THAT(reader->put(keyOf(2), makeArtifact("bytes"), false),
                 StatusIs(StatusCode::kFailedPrecondition, "NOPERM"));
-  EXPECT_EQ(getText(*reader, makeKey(1)), "bytes");
+  EXPECT_EQ(getText(*reader, keyOf(1)), "bytes");
 }
 
 TEST_F(RemoteTierTest, AWrongPasswordIsNamedAndNotShown) {
@@ -404,10 +394,10 @@ TEST_F(RemoteTierTest, AWrongPasswordIsNamedAndNotShown) {
     CTXPOOL_ASSERT_OK_AND_ASSIGN(
         tier, RemoteTier::create(makePatient(server.getUrl(user))));
 
-    absl::Status status = tier->get(makeKey(1)).status();
+    absl::Status status = tier->get(keyOf(1)).status();
     EXPECT_THAT(status, StatusIs(StatusCode::kUnauthenticated,
                                  "refused the user or password (WRONGPASS)"));
-    EXPECT_THAT(tier->put(makeKey(1), makeArtifact("bytes"), false),
+    EXPECT_THAT(tier->put(keyOf(1), makeArtifact("bytes"), false),
                 StatusIs(StatusCode::kUnauthenticated, "refused"));
     EXPECT_THAT(std::string(status.message()), Not(HasSubstr("hunter2")));
     EXPECT_THAT(tier->getState().toString(), Not(HasSubstr("hunter2")));
@@ -423,9 +413,9 @@ TEST_F(RemoteTierTest, AMissingOrNeedlessPasswordIsNamed) {
   CTXPOOL_ASSERT_OK_AND_ASSIGN(
       with, RemoteTier::create(makePatient(open.getUrl(":hunter2@"))));
 
-  EXPECT_THAT(without->get(makeKey(1)),
+  EXPECT_THAT(without->get(keyOf(1)),
               StatusIs(StatusCode::kFailedPrecondition, "NOAUTH"));
-  EXPECT_THAT(with->get(makeKey(1)),
+  EXPECT_THAT(with->get(keyOf(1)),
               StatusIs(StatusCode::kUnauthenticated, "refused"));
 }
 
@@ -434,7 +424,7 @@ TEST_F(RemoteTierTest, AWrongDatabaseIsNamed) {
   CTXPOOL_ASSERT_OK_AND_ASSIGN(
       tier, RemoteTier::create(makePatient(server.getUrl("", "/99"))));
 
-  EXPECT_THAT(tier->get(makeKey(1)),
+  EXPECT_THAT(tier->get(keyOf(1)),
               StatusIs(StatusCode::kNotFound, "refused database 99"));
 }
 
@@ -454,7 +444,7 @@ TEST(RemoteTierFaultTest, PasswordsThatAServerRepeatsAreNotShown) {
   options.circuit.failures = 100;
   CTXPOOL_ASSERT_OK_AND_ASSIGN(tier, RemoteTier::create(options));
   for (int i = 0; i < 3; ++i) {
-    absl::Status status = tier->get(makeKey(1)).status();
+    absl::Status status = tier->get(keyOf(1)).status();
 
     EXPECT_FALSE(status.ok());
     EXPECT_THAT(status.ToString(), Not(HasSubstr("hunt")));
@@ -473,8 +463,8 @@ TEST_F(RemoteTierTest, AConnectionIsUsedAgain) {
   CTXPOOL_ASSERT_OK_AND_ASSIGN(
       tier, RemoteTier::create(makePatient(server.getUrl(":hunter2@", "/1"))));
   for (unsigned i = 0; i < 20; ++i) {
-    ASSERT_THAT(tier->put(makeKey(i), makeArtifact("bytes"), false), IsOk());
-    ASSERT_EQ(getText(*tier, makeKey(i)), "bytes");
+    ASSERT_THAT(tier->put(keyOf(i), makeArtifact("bytes"), false), IsOk());
+    ASSERT_EQ(getText(*tier, keyOf(i)), "bytes");
   }
 
   EXPECT_EQ(tier->getState().connections, 1u);
@@ -490,7 +480,7 @@ TEST_F(RemoteTierTest, ThreadsShareItAndKeepAFewConnections) {
   for (unsigned thread = 0; thread < 8; ++thread)
     threads.emplace_back([&tier = *tier, thread] {
       for (unsigned i = 0; i < 50; ++i) {
-        CacheKey key = makeKey(1000 * thread + i);
+        CacheKey key = keyOf(1000 * thread + i);
         std::string bytes = randomBytes(1000 + i, 1000 * thread + i);
         EXPECT_THAT(tier.put(key, makeArtifact(bytes), false), IsOk());
         EXPECT_EQ(getText(tier, key), bytes);
@@ -506,12 +496,12 @@ TEST_F(RemoteTierTest, ARestartedServerIsNoFailure) {
   RedisServer server;
   CTXPOOL_ASSERT_OK_AND_ASSIGN(
       tier, RemoteTier::create(makePatient(server.getUrl())));
-  ASSERT_THAT(tier->put(makeKey(1), makeArtifact("bytes"), false), IsOk());
+  ASSERT_THAT(tier->put(keyOf(1), makeArtifact("bytes"), false), IsOk());
 
   server.kill();
   server.start();
 
-  EXPECT_EQ(getText(*tier, makeKey(1)), "miss");
+  EXPECT_EQ(getText(*tier, keyOf(1)), "miss");
   EXPECT_EQ(tier->getState().circuit.failures, 0u);
   EXPECT_EQ(tier->getState().connections, 2u);
 }
@@ -520,17 +510,17 @@ TEST_F(RemoteTierTest, AForkedChildDoesNotUseItsParentsConnections) {
   RedisServer server;
   CTXPOOL_ASSERT_OK_AND_ASSIGN(
       tier, RemoteTier::create(makePatient(server.getUrl())));
-  ASSERT_THAT(tier->put(makeKey(1), makeArtifact("bytes"), false), IsOk());
+  ASSERT_THAT(tier->put(keyOf(1), makeArtifact("bytes"), false), IsOk());
 
   EXPECT_EQ(runInChild([&] {
               bool fails =
-                  absl::IsFailedPrecondition(tier->get(makeKey(1)).status()) &&
+                  absl::IsFailedPrecondition(tier->get(keyOf(1)).status()) &&
                   tier->getState().connections == 0;
               tier.reset();
               return fails;
             }),
             "exit 0");
-  EXPECT_EQ(getText(*tier, makeKey(1)), "bytes");
+  EXPECT_EQ(getText(*tier, keyOf(1)), "bytes");
   EXPECT_EQ(tier->getState().connections, 1u);
 }
 
@@ -545,8 +535,8 @@ TEST(RemoteTierFaultTest, AConnectionThatBreaksInUseIsReplacedOnce) {
   CTXPOOL_ASSERT_OK_AND_ASSIGN(
       tier, RemoteTier::create(makePatient(server.getUrl())));
 
-  EXPECT_EQ(getText(*tier, makeKey(1)), "miss");
-  EXPECT_EQ(getText(*tier, makeKey(1)), "miss");
+  EXPECT_EQ(getText(*tier, keyOf(1)), "miss");
+  EXPECT_EQ(getText(*tier, keyOf(1)), "miss");
 
   EXPECT_EQ(server.getConnections(), 2u);
   EXPECT_EQ(tier->getState().circuit.failures, 0u);
@@ -554,7 +544,7 @@ TEST(RemoteTierFaultTest, AConnectionThatBreaksInUseIsReplacedOnce) {
 
 TEST(RemoteTierFaultTest, WhatComesUnaskedIsNotTheReplyToTheNextCommand) {
   PhaseGate gate;
-  std::string good = makeValue(makeKey(1), makeArtifact("good"));
+  std::string good = makeValue(keyOf(1), makeArtifact("good"));
   FalseServer server([&](FalseServer::Client &client, unsigned number) {
     client.read();
     // In one piece with the reply, and after it.
@@ -572,18 +562,18 @@ TEST(RemoteTierFaultTest, WhatComesUnaskedIsNotTheReplyToTheNextCommand) {
   });
   CTXPOOL_ASSERT_OK_AND_ASSIGN(
       tier, RemoteTier::create(makePatient(server.getUrl())));
-  EXPECT_EQ(getText(*tier, makeKey(1)), "miss");
-  EXPECT_EQ(getText(*tier, makeKey(1)), "miss");
+  EXPECT_EQ(getText(*tier, keyOf(1)), "miss");
+  EXPECT_EQ(getText(*tier, keyOf(1)), "miss");
   gate.open(1);
   gate.await(2);
 
-  EXPECT_EQ(getText(*tier, makeKey(1)), "miss");
+  EXPECT_EQ(getText(*tier, keyOf(1)), "miss");
 
   EXPECT_EQ(server.getConnections(), 3u);
 }
 
 TEST(RemoteTierFaultTest, AReplyThatEndsInTheMiddleIsNotContinuedByTheNext) {
-  std::string value = makeValue(makeKey(1), makeArtifact(randomBytes(300000)));
+  std::string value = makeValue(keyOf(1), makeArtifact(randomBytes(300000)));
   std::string reply = bulk(value);
   FalseServer server([&](FalseServer::Client &client, unsigned number) {
     client.read();
@@ -594,8 +584,8 @@ TEST(RemoteTierFaultTest, AReplyThatEndsInTheMiddleIsNotContinuedByTheNext) {
   CTXPOOL_ASSERT_OK_AND_ASSIGN(
       tier, RemoteTier::create(makePatient(server.getUrl())));
 
-  EXPECT_THAT(tier->get(makeKey(1)), StatusIs(StatusCode::kUnavailable, ""));
-  EXPECT_EQ(getText(*tier, makeKey(1)), randomBytes(300000));
+  EXPECT_THAT(tier->get(keyOf(1)), StatusIs(StatusCode::kUnavailable, ""));
+  EXPECT_EQ(getText(*tier, keyOf(1)), randomBytes(300000));
 }
 
 TEST(RemoteTierFaultTest, WritingToAClosedConnectionIsAnErrorAndNoSignal) {
@@ -606,7 +596,7 @@ TEST(RemoteTierFaultTest, WritingToAClosedConnectionIsAnErrorAndNoSignal) {
   Artifact large = makeArtifact(randomBytes(8 << 20));
 
   for (int i = 0; i < 10; ++i)
-    EXPECT_THAT(tier->put(makeKey(1), large, false),
+    EXPECT_THAT(tier->put(keyOf(1), large, false),
                 StatusIs(StatusCode::kUnavailable, "redis at 127.0.0.1:"));
 }
 
@@ -616,7 +606,7 @@ TEST_F(RemoteTierTest, AHostIsFoundByName) {
       tier, RemoteTier::create(makePatient("redis://localhost:" +
                                            std::to_string(server.getPort()))));
 
-  EXPECT_EQ(getText(*tier, makeKey(1)), "miss");
+  EXPECT_EQ(getText(*tier, keyOf(1)), "miss");
 }
 
 TEST(RemoteTierFaultTest, AHostThatDoesNotExistIsNamed) {
@@ -625,7 +615,7 @@ TEST(RemoteTierFaultTest, AHostThatDoesNotExistIsNamed) {
   CTXPOOL_ASSERT_OK_AND_ASSIGN(
       tier, RemoteTier::create(makePatient("redis://" + host)));
 
-  EXPECT_THAT(tier->get(makeKey(1)),
+  EXPECT_THAT(tier->get(keyOf(1)),
               StatusIs(StatusCode::kUnavailable, "looking up " + host));
 }
 
@@ -656,9 +646,9 @@ TEST(RemoteTierFaultTest, AServerThatNeverAnswersIsGivenUp) {
   options.callTimeout = absl::Milliseconds(20);
   CTXPOOL_ASSERT_OK_AND_ASSIGN(tier, RemoteTier::create(options));
 
-  EXPECT_THAT(tier->get(makeKey(1)),
+  EXPECT_THAT(tier->get(keyOf(1)),
               StatusIs(StatusCode::kDeadlineExceeded, "did nothing for 20ms"));
-  EXPECT_THAT(tier->put(makeKey(1), makeArtifact("bytes"), false),
+  EXPECT_THAT(tier->put(keyOf(1), makeArtifact("bytes"), false),
               StatusIs(StatusCode::kDeadlineExceeded, "did nothing for 20ms"));
 }
 
@@ -669,7 +659,7 @@ TEST(RemoteTierFaultTest, AServerThatNeverReadsIsGivenUp) {
   options.callTimeout = absl::Milliseconds(20);
   CTXPOOL_ASSERT_OK_AND_ASSIGN(tier, RemoteTier::create(options));
 
-  EXPECT_THAT(tier->put(makeKey(1), makeArtifact(randomBytes(30 << 20)), false),
+  EXPECT_THAT(tier->put(keyOf(1), makeArtifact(randomBytes(30 << 20)), false),
               StatusIs(StatusCode::kDeadlineExceeded, "writing"));
   gate.open(1);
 }
@@ -685,7 +675,7 @@ TEST(RemoteTierFaultTest, AServerThatTricklesIsGivenUp) {
   options.totalTimeout = absl::Milliseconds(100);
   CTXPOOL_ASSERT_OK_AND_ASSIGN(tier, RemoteTier::create(options));
 
-  EXPECT_THAT(tier->get(makeKey(1)),
+  EXPECT_THAT(tier->get(keyOf(1)),
               StatusIs(StatusCode::kDeadlineExceeded, "for the whole call"));
 }
 
@@ -700,7 +690,7 @@ TEST(RemoteTierFaultTest, AnAnnouncementOfTooMuchIsRefusedAtOnce) {
   CTXPOOL_ASSERT_OK_AND_ASSIGN(
       tier, RemoteTier::create(makePatient(server.getUrl())));
   for (uint64_t i = 1; i <= 4; ++i) {
-    EXPECT_EQ(getText(*tier, makeKey(1)), "miss");
+    EXPECT_EQ(getText(*tier, keyOf(1)), "miss");
     EXPECT_EQ(tier->getStats().rejected, i);
   }
 }
@@ -727,12 +717,12 @@ TEST(RemoteTierFaultTest, AServerThatIsNotRedisIsNamed) {
   options.maxIdleConnections = 0;
   CTXPOOL_ASSERT_OK_AND_ASSIGN(tier, RemoteTier::create(options));
   for (const std::string &reply : replies)
-    EXPECT_THAT(tier->get(makeKey(1)), StatusIs(StatusCode::kDataLoss, ""))
+    EXPECT_THAT(tier->get(keyOf(1)), StatusIs(StatusCode::kDataLoss, ""))
         << reply;
 }
 
 TEST(RemoteTierFaultTest, AServerCannotHaveOtherNamesDeleted) {
-  std::string name = RemoteValueFormat("", 1).makeName(makeKey(1));
+  std::string name = RemoteValueFormat("", 1).makeName(keyOf(1));
   std::string unlinked;
   FalseServer server([&](FalseServer::Client &client, unsigned) {
     client.read();
@@ -754,18 +744,18 @@ TEST_F(RemoteTierTest, AFullServerIsAnErrorOfWritingAlone) {
   RedisServer server({"--maxmemory", "3mb"});
   CTXPOOL_ASSERT_OK_AND_ASSIGN(
       tier, RemoteTier::create(makePatient(server.getUrl())));
-  ASSERT_THAT(tier->put(makeKey(0), makeArtifact("small"), false), IsOk());
+  ASSERT_THAT(tier->put(keyOf(0), makeArtifact("small"), false), IsOk());
   unsigned refused = 0;
   for (unsigned i = 1; i <= 20; ++i)
     if (absl::Status status =
-            tier->put(makeKey(i), makeArtifact(randomBytes(500000)), false);
+            tier->put(keyOf(i), makeArtifact(randomBytes(500000)), false);
         !status.ok()) {
       ++refused;
       EXPECT_THAT(status, StatusIs(StatusCode::kFailedPrecondition, "OOM"));
     }
 
   EXPECT_GE(refused, 10u);
-  EXPECT_EQ(getText(*tier, makeKey(0)), "small");
+  EXPECT_EQ(getText(*tier, keyOf(0)), "small");
   EXPECT_FALSE(tier->getState().circuit.resting);
 }
 
@@ -776,12 +766,12 @@ TEST_F(RemoteTierTest, WhatTheServerEvictsIsAMiss) {
       tier, RemoteTier::create(makePatient(server.getUrl())));
   for (unsigned i = 0; i < 20; ++i)
     ASSERT_THAT(
-        tier->put(makeKey(i), makeArtifact(randomBytes(500000, i)), false),
+        tier->put(keyOf(i), makeArtifact(randomBytes(500000, i)), false),
         IsOk());
 
   unsigned misses = 0;
   for (unsigned i = 0; i < 20; ++i) {
-    std::string text = getText(*tier, makeKey(i));
+    std::string text = getText(*tier, keyOf(i));
     if (text == "miss")
       ++misses;
     else
@@ -807,12 +797,12 @@ TEST(RemoteTierFaultTest, AServerThatFailsIsLeftAloneAndProbedLater) {
   CTXPOOL_ASSERT_OK_AND_ASSIGN(tier, RemoteTier::create(options));
 
   for (int i = 0; i < 3; ++i)
-    EXPECT_THAT(tier->get(makeKey(1)),
+    EXPECT_THAT(tier->get(keyOf(1)),
                 StatusIs(StatusCode::kUnavailable, "closed the connection"));
   for (int i = 0; i < 100; ++i) {
-    EXPECT_THAT(tier->get(makeKey(1)),
+    EXPECT_THAT(tier->get(keyOf(1)),
                 StatusIs(StatusCode::kUnavailable, "left alone"));
-    EXPECT_THAT(tier->put(makeKey(1), makeArtifact("bytes"), false),
+    EXPECT_THAT(tier->put(keyOf(1), makeArtifact("bytes"), false),
                 StatusIs(StatusCode::kUnavailable, "left alone"));
     EXPECT_THAT(tier->clear(),
                 StatusIs(StatusCode::kUnavailable, "left alone"));
@@ -822,7 +812,7 @@ TEST(RemoteTierFaultTest, AServerThatFailsIsLeftAloneAndProbedLater) {
 
   // A probe that fails.
   clock.advance(1);
-  EXPECT_THAT(tier->get(makeKey(1)),
+  EXPECT_THAT(tier->get(keyOf(1)),
               StatusIs(StatusCode::kUnavailable, "left alone"));
   ASSERT_TRUE(eventually([&] { return tier->getState().circuit.rests == 2; }));
   EXPECT_EQ(server.getConnections(), 4u);
@@ -830,14 +820,14 @@ TEST(RemoteTierFaultTest, AServerThatFailsIsLeftAloneAndProbedLater) {
   // One that does not.
   well = true;
   clock.advance(1);
-  EXPECT_THAT(tier->get(makeKey(1)),
+  EXPECT_THAT(tier->get(keyOf(1)),
               StatusIs(StatusCode::kUnavailable, "left alone"));
   EXPECT_EQ(server.getConnections(), 4u) << "the second rest is longer";
   clock.advance(1);
-  EXPECT_THAT(tier->get(makeKey(1)),
+  EXPECT_THAT(tier->get(keyOf(1)),
               StatusIs(StatusCode::kUnavailable, "left alone"));
   ASSERT_TRUE(eventually([&] { return !tier->getState().circuit.resting; }));
-  EXPECT_EQ(getText(*tier, makeKey(1)), "miss");
+  EXPECT_EQ(getText(*tier, keyOf(1)), "miss");
   EXPECT_EQ(tier->getState().circuit.failures, 0u);
   EXPECT_EQ(server.getConnections(), 5u) << "the probe's connection is used";
 }
@@ -856,14 +846,14 @@ TEST(RemoteTierFaultTest, NobodyWaitsForAProbe) {
   options.circuit.now = [&] { return clock.get(); };
   CTXPOOL_ASSERT_OK_AND_ASSIGN(tier, RemoteTier::create(options));
   for (int i = 0; i < 3; ++i)
-    EXPECT_FALSE(tier->get(makeKey(1)).ok());
+    EXPECT_FALSE(tier->get(keyOf(1)).ok());
   clock.advance(1);
 
   for (int i = 0; i < 100; ++i)
-    EXPECT_THAT(tier->get(makeKey(1)),
+    EXPECT_THAT(tier->get(keyOf(1)),
                 StatusIs(StatusCode::kUnavailable, "left alone"));
   ASSERT_TRUE(eventually([&] { return server.getConnections() == 4; }));
-  EXPECT_THAT(tier->get(makeKey(1)),
+  EXPECT_THAT(tier->get(keyOf(1)),
               StatusIs(StatusCode::kUnavailable, "left alone"));
   EXPECT_EQ(server.getConnections(), 4u);
   gate.open(1);
@@ -877,19 +867,19 @@ TEST_F(RemoteTierTest, AStoppedServerIsGivenUpAndFoundAgain) {
   options.circuit.patience = std::chrono::milliseconds(1);
   options.circuit.now = [&] { return clock.get(); };
   CTXPOOL_ASSERT_OK_AND_ASSIGN(tier, RemoteTier::create(options));
-  ASSERT_THAT(tier->put(makeKey(1), makeArtifact("bytes"), false), IsOk());
+  ASSERT_THAT(tier->put(keyOf(1), makeArtifact("bytes"), false), IsOk());
 
   server.pause();
-  EXPECT_THAT(tier->get(makeKey(1)),
+  EXPECT_THAT(tier->get(keyOf(1)),
               StatusIs(StatusCode::kDeadlineExceeded, "did nothing"));
   for (int i = 0; i < 1000; ++i)
-    ASSERT_THAT(tier->get(makeKey(1)),
+    ASSERT_THAT(tier->get(keyOf(1)),
                 StatusIs(StatusCode::kUnavailable, "left alone"));
 
   server.resume();
   EXPECT_TRUE(eventually([&] {
     clock.advance(60);
-    return getText(*tier, makeKey(1)) == "bytes";
+    return getText(*tier, keyOf(1)) == "bytes";
   }));
 }
 
@@ -907,9 +897,9 @@ TEST_F(RemoteTierTest, AServerKilledInTheMiddleIsFoundAgainAndNothingIsMixed) {
       for (unsigned i = 0; !done; ++i) {
         unsigned number = (thread + i) % 16;
         std::string bytes = randomBytes(200000, number);
-        (void)tier->put(makeKey(number), makeArtifact(bytes), i % 3 == 0);
+        (void)tier->put(keyOf(number), makeArtifact(bytes), i % 3 == 0);
         absl::StatusOr<std::optional<Artifact>> found =
-            tier->get(makeKey(number));
+            tier->get(keyOf(number));
         if (found.ok() && *found) {
           EXPECT_EQ((*found)->getBytes(), bytes);
           ++hits;
@@ -938,9 +928,9 @@ TEST(RemoteTierFaultTest, WhereNobodyListensFailsAtOnce) {
       tier, RemoteTier::create(makePatient("redis://127.0.0.1:" +
                                            std::to_string(findFreePort()))));
   for (int i = 0; i < 3; ++i)
-    EXPECT_THAT(tier->get(makeKey(1)),
+    EXPECT_THAT(tier->get(keyOf(1)),
                 StatusIs(StatusCode::kUnavailable, "Connection refused"));
-  EXPECT_THAT(tier->get(makeKey(1)),
+  EXPECT_THAT(tier->get(keyOf(1)),
               StatusIs(StatusCode::kUnavailable, "left alone"));
 }
 
@@ -957,14 +947,14 @@ TEST_F(RemoteTierTlsTest, GivesBackWhatWasPut) {
   for (const std::string &url : {server.getUrl("", behind), named}) {
     CTXPOOL_ASSERT_OK_AND_ASSIGN(tier, RemoteTier::create(makePatient(url)));
     std::string bytes = randomBytes(5 << 20);
-    ASSERT_THAT(tier->put(makeKey(1), makeArtifact(bytes), false), IsOk());
+    ASSERT_THAT(tier->put(keyOf(1), makeArtifact(bytes), false), IsOk());
     for (int i = 0; i < 3; ++i)
-      EXPECT_EQ(getText(*tier, makeKey(1)), bytes);
+      EXPECT_EQ(getText(*tier, keyOf(1)), bytes);
 
     EXPECT_EQ(tier->getState().connections, 1u);
     server.kill();
     server.start();
-    EXPECT_EQ(getText(*tier, makeKey(1)), "miss");
+    EXPECT_EQ(getText(*tier, keyOf(1)), "miss");
   }
 }
 
@@ -976,7 +966,7 @@ TEST_F(RemoteTierTlsTest, AServerWithoutATrustedCertificateIsRefused) {
     CTXPOOL_ASSERT_OK_AND_ASSIGN(
         tier, RemoteTier::create(makePatient(server.getUrl("", behind))));
 
-    EXPECT_THAT(tier->get(makeKey(1)),
+    EXPECT_THAT(tier->get(keyOf(1)),
                 StatusIs(StatusCode::kUnauthenticated, "does not verify"));
   }
 }
@@ -989,7 +979,7 @@ TEST_F(RemoteTierTlsTest, ACertificateForAnotherHostIsRefused) {
         tier, RemoteTier::create(makePatient(
                   server.getUrl("", "/?cacert=" + certificates.getFile()))));
 
-    EXPECT_THAT(tier->get(makeKey(1)),
+    EXPECT_THAT(tier->get(keyOf(1)),
                 StatusIs(StatusCode::kUnauthenticated, "IP address mismatch"));
   }
 }
@@ -1007,9 +997,9 @@ TEST_F(RemoteTierTlsTest, OneSideWithoutTlsIsAnError) {
       toSecure, RemoteTier::create(makePatient(
                     "redis://127.0.0.1:" + std::to_string(secure.getPort()))));
 
-  EXPECT_THAT(toOpen->get(makeKey(1)),
+  EXPECT_THAT(toOpen->get(keyOf(1)),
               StatusIs(StatusCode::kDeadlineExceeded, "did nothing"));
-  EXPECT_FALSE(toSecure->get(makeKey(1)).ok());
+  EXPECT_FALSE(toSecure->get(keyOf(1)).ok());
 }
 
 TEST_F(RemoteTierTlsTest, AStoppedServerIsGivenUp) {
@@ -1019,12 +1009,12 @@ TEST_F(RemoteTierTlsTest, AStoppedServerIsGivenUp) {
       makePatient(server.getUrl("", "/?cacert=" + certificates.getFile()));
   options.callTimeout = absl::Milliseconds(500);
   CTXPOOL_ASSERT_OK_AND_ASSIGN(tier, RemoteTier::create(options));
-  ASSERT_EQ(getText(*tier, makeKey(1)), "miss");
+  ASSERT_EQ(getText(*tier, keyOf(1)), "miss");
   server.pause();
 
   // In an exchange, and in a handshake.
   for (int i = 0; i < 2; ++i)
-    EXPECT_THAT(tier->get(makeKey(1)),
+    EXPECT_THAT(tier->get(keyOf(1)),
                 StatusIs(StatusCode::kDeadlineExceeded, "did nothing"));
   server.resume();
 }
