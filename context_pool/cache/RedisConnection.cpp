@@ -14,7 +14,6 @@
 #include "llvm/ADT/StringExtras.h"
 
 #include <algorithm>
-#include <cstring>
 #include <hiredis/hiredis.h>
 
 using namespace ctxpool;
@@ -44,7 +43,7 @@ static absl::Status appendCommand(llvm::ArrayRef<llvm::StringRef> command,
   llvm::SmallVector<const char *, 8> words;
   llvm::SmallVector<size_t, 8> sizes;
   for (llvm::StringRef word : command) {
-    words.push_back(word.data());
+    words.push_back(word.begin());
     sizes.push_back(word.size());
   }
   char *formatted = nullptr;
@@ -144,7 +143,7 @@ RedisConnection::readReply(ReplyLimits replyLimits, const TimeLimits &limits) {
         return status;
       continue;
     }
-    redisReaderFeed(reader.get(), arrived.data(), *size);
+    redisReaderFeed(reader.get(), arrived.begin(), *size);
     arrived = arrived.drop_front(*size);
     void *reply = nullptr;
     if (redisReaderGetReply(reader.get(), &reply) != REDIS_OK)
@@ -195,7 +194,7 @@ absl::StatusOr<size_t> RedisConnection::measureItem(ReplyLimits &left) {
 
 absl::Status RedisConnection::receive(const TimeLimits &limits) {
   // The beginning of a line waits for its end at the beginning of the buffer.
-  std::memmove(buffer.data(), arrived.data(), arrived.size());
+  std::copy(arrived.begin(), arrived.end(), buffer.begin());
   absl::StatusOr<size_t> size = transport->read(
       llvm::MutableArrayRef<char>(buffer).drop_front(arrived.size()), limits);
   if (!size.ok())

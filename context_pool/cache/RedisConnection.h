@@ -22,8 +22,10 @@
 #include <memory>
 #include <string>
 
+// NOLINTBEGIN(readability-identifier-naming): hiredis's.
 struct redisReader;
 struct redisReply;
+// NOLINTEND(readability-identifier-naming)
 
 namespace ctxpool::detail {
 

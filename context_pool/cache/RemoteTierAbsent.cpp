@@ -12,6 +12,7 @@ using namespace ctxpool;
 using namespace ctxpool::detail;
 
 absl::StatusOr<std::unique_ptr<RemoteTier>>
+// NOLINTNEXTLINE(performance-unnecessary-value-param)
 RemoteTier::create(RemoteTierOptions) {
   return absl::UnimplementedError(
       "remote: this library was built without Redis "

@@ -43,7 +43,8 @@ static bool waitForEvents(int descriptor, short events, Clock::time_point end) {
         poll(&entry, 1, static_cast<int>(std::max<int64_t>(left.count(), 0)));
     if (count > 0)
       return true;
-    if (left.count() <= 0 && !(count < 0 && errno == EINTR))
+    bool interrupted = count < 0 && errno == EINTR;
+    if (left.count() <= 0 && !interrupted)
       return false;
   }
 }

@@ -20,8 +20,10 @@
 #include <memory>
 #include <string>
 
+// NOLINTBEGIN(readability-identifier-naming): the system's and OpenSSL's.
 struct addrinfo;
 struct ssl_ctx_st;
+// NOLINTEND(readability-identifier-naming)
 
 namespace ctxpool::detail {
 
