@@ -359,22 +359,6 @@ CacheDirectory::openGeneration(uint64_t number, bool create,
 // The folder
 //===----------------------------------------------------------------------===//
 
-absl::StatusOr<std::string> ctxpool::detail::getDefaultCacheDirectory() {
-  auto get = [](const char *variable) -> std::string {
-    const char *value = std::getenv(variable); // NOLINT(concurrency-mt-unsafe)
-    return value ? value : "";
-  };
-  if (std::string directory = get("CTXPOOL_DIR"); !directory.empty())
-    return directory;
-  if (std::string cache = get("XDG_CACHE_HOME"); !cache.empty())
-    return cache + "/context_pool";
-  if (std::string home = get("HOME"); !home.empty())
-    return home + "/.cache/context_pool";
-  return absl::FailedPreconditionError(
-      "no folder for the cache: none of CTXPOOL_DIR, XDG_CACHE_HOME and HOME "
-      "is set");
-}
-
 std::string CacheDirectory::getFile(const char *name) const {
   return absl::StrCat(options.path, "/", name);
 }

@@ -46,13 +46,6 @@
 
 namespace ctxpool::detail {
 
-/// `$CTXPOOL_DIR`, else `$XDG_CACHE_HOME/context_pool`, else
-/// `~/.cache/context_pool`.
-///
-/// Errors: FailedPrecondition - none of `CTXPOOL_DIR`, `XDG_CACHE_HOME` and
-///                              `HOME` is set.
-absl::StatusOr<std::string> getDefaultCacheDirectory();
-
 /// The text and a line by which a reader sees that nothing of it was lost: what
 /// the small files in the folder end with.
 std::string withCheck(std::string text);
