@@ -72,9 +72,10 @@ absl::StatusOr<absl::Duration> parseDuration(llvm::StringRef text) {
   absl::Duration duration;
   if (absl::ParseDuration(text.str(), &duration))
     return duration;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "'", text.str(), "' is not a duration; expected one such as 90s, 24h or "
-                       "inf"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("'", text.str(),
+                   "' is not a duration; expected one such as 90s, 24h or "
+                   "inf"));
 }
 
 absl::StatusOr<std::string> parseText(llvm::StringRef text) {
@@ -90,10 +91,9 @@ absl::Status read(const char *variable,
     return absl::OkStatus();
   absl::StatusOr<T> value = parse(text);
   if (!value.ok())
-    return absl::Status(
-        value.status().code(),
-        absl::StrCat("environment variable ", variable, ": ",
-                     value.status().message()));
+    return absl::Status(value.status().code(),
+                        absl::StrCat("environment variable ", variable, ": ",
+                                     value.status().message()));
   field = *std::move(value);
   return absl::OkStatus();
 }
@@ -116,11 +116,9 @@ absl::StatusOr<CompileCacheOptions>
 ctxpool::readCacheEnvironment(CompileCacheOptions options) {
   absl::Status status;
   status.Update(read("CTXPOOL_MODE", parseCacheMode, options.mode));
-  status.Update(
-      read("CTXPOOL_MEMORY_BYTES", parseBytes, options.memoryBytes));
+  status.Update(read("CTXPOOL_MEMORY_BYTES", parseBytes, options.memoryBytes));
   status.Update(read("CTXPOOL_DIR", parseText, options.directory));
-  status.Update(
-      read("CTXPOOL_DIR_BYTES", parseBytes, options.directoryBytes));
+  status.Update(read("CTXPOOL_DIR_BYTES", parseBytes, options.directoryBytes));
   status.Update(read("CTXPOOL_CROSS_PROCESS_WAIT", parseDuration,
                      options.crossProcessWait));
   status.Update(read("CTXPOOL_REMOTE", parseText, options.remote));

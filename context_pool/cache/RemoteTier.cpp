@@ -463,7 +463,7 @@ RemoteTier::create(RemoteTierOptions options) {
   for (auto [field, timeout] :
        {std::pair("remoteConnectTimeout", options.connectTimeout),
         std::pair("remoteCallTimeout", options.callTimeout),
-        std::pair("remoteTimeout", options.totalTimeout)})
+        std::pair("remoteTotalTimeout", options.totalTimeout)})
     if (absl::Status status = checkTimeout(field, timeout); !status.ok())
       return status;
   // Redis refuses times that end later than it can count.

@@ -262,30 +262,6 @@ TEST_F(DiskTierTest, VerifyNamesWhatIsDamaged) {
   EXPECT_EQ(damaged[0].key, makeKey(3));
 }
 
-TEST_F(DiskTierTest, DefaultDirectoryComesFromTheEnvironment) {
-  auto set = [](const char *name, const char *value) {
-    value ? setenv(name, value, 1) : unsetenv(name);
-  };
-  std::map<std::string, std::optional<std::string>> before;
-  for (const char *name : {"CTXPOOL_DIR", "XDG_CACHE_HOME", "HOME"}) {
-    const char *value = getenv(name);
-    before[name] = value ? std::optional<std::string>(value) : std::nullopt;
-  }
-  set("CTXPOOL_DIR", "/a");
-  set("XDG_CACHE_HOME", "/b");
-  set("HOME", "/c");
-  EXPECT_EQ(*getDefaultCacheDirectory(), "/a");
-  set("CTXPOOL_DIR", "");
-  EXPECT_EQ(*getDefaultCacheDirectory(), "/b/context_pool");
-  set("XDG_CACHE_HOME", nullptr);
-  EXPECT_EQ(*getDefaultCacheDirectory(), "/c/.cache/context_pool");
-  set("HOME", nullptr);
-  EXPECT_THAT(getDefaultCacheDirectory(),
-              StatusIs(absl::StatusCode::kFailedPrecondition, "HOME"));
-  for (auto &[name, value] : before)
-    set(name.c_str(), value ? value->c_str() : nullptr);
-}
-
 TEST_F(DiskTierTest, CreateNamesTheOptionThatIsOutOfItsRange) {
   DiskTierOptions options = getOptions();
   options.directory = "";

@@ -1042,14 +1042,14 @@ TEST(RemoteTierOptionsTest, ErrorsNameTheField) {
       {[](Options &o) { o.callTimeout = absl::Microseconds(999); },
        "remoteCallTimeout: 999us"},
       {[](Options &o) { o.totalTimeout = absl::InfiniteDuration(); },
-       "remoteTimeout: inf"},
+       "remoteTotalTimeout: inf"},
       {[](Options &o) { o.expiry = absl::Milliseconds(999); },
        "remoteExpiry: 999ms"},
       {[](Options &o) { o.expiry = absl::Hours(1000000000); },
        "remoteExpiry: "},
-      {[](Options &o) { o.maxArtifactBytes = 0; }, "remoteMaxBytes: 0"},
+      {[](Options &o) { o.maxArtifactBytes = 0; }, "remoteMaxArtifactBytes: 0"},
       {[](Options &o) { o.maxArtifactBytes = (256ull << 20) + 1; },
-       "remoteMaxBytes: 268435457"},
+       "remoteMaxArtifactBytes: 268435457"},
   };
   for (const Case &each : cases) {
     Options options;
