@@ -49,7 +49,8 @@ namespace jitlink = llvm::jitlink;
 static absl::StatusOr<void *> openLibrary(const char *path) {
   if (void *handle = ::dlopen(path, RTLD_LAZY | RTLD_LOCAL))
     return handle;
-  const char *reason = ::dlerror();
+  // glibc and musl keep the text for each thread.
+  const char *reason = ::dlerror(); // NOLINT(concurrency-mt-unsafe)
   return absl::NotFoundError(
       ("cannot load the library '" + llvm::Twine(path) + "': " + reason).str());
 }
@@ -154,7 +155,8 @@ public:
       for (size_t at = 0; at + sizeof(Function) <= bytes.size();
            at += sizeof(Function)) {
         Function function;
-        std::memcpy(&function, bytes.data() + at, sizeof(Function));
+        std::memcpy(static_cast<void *>(&function), bytes.data() + at,
+                    sizeof(Function));
         functions.push_back(function);
       }
     }
