@@ -113,8 +113,10 @@ std::string digestContents(llvm::ArrayRef<llvm::StringRef> constants,
 
 LoadedObject readObject(const dl_phdr_info &info, bool isExecutable) {
   auto at = [&](uint64_t address, uint64_t size) {
-    return llvm::StringRef(
-        reinterpret_cast<const char *>(info.dlpi_addr + address), size);
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): the loader has numbers.
+    const void *start =
+        reinterpret_cast<const void *>(info.dlpi_addr + address);
+    return llvm::StringRef(static_cast<const char *>(start), size);
   };
 
   llvm::StringRef buildId;
