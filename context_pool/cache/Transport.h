@@ -106,7 +106,7 @@ public:
 
 private:
   explicit TlsClient(ssl_ctx_st *context) : context(context) {}
-  ssl_ctx_st *context;
+  [[maybe_unused]] ssl_ctx_st *context; ///< Unused in a build without TLS.
 };
 
 } // namespace ctxpool::detail
