@@ -177,8 +177,12 @@ LoadedObject readObject(const dl_phdr_info &info, bool isExecutable) {
     object.needed.push_back(stringAt(offset).str());
   if (soname && !isExecutable)
     object.name = stringAt(*soname).str();
-  for (llvm::StringRef word : {"mlir", "MLIR", "llvm", "LLVM"})
-    object.namesCompiler |= table.contains(word);
+  // What is rarest comes last: a word that is absent takes reading the table,
+  // which is megabytes for LLVM.
+  for (llvm::StringRef word : {"llvm", "mlir", "LLVM", "MLIR"})
+    if (!object.namesCompiler)
+      object.namesCompiler =
+          memmem(table.data(), table.size(), word.data(), word.size());
   return object;
 }
 

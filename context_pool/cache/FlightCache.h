@@ -198,7 +198,7 @@ private:
 
   /// Taken before the lock of a shard by all that takes entries in or drops
   /// them, so that the bound is exact. Hits do without.
-  Mutex insertion;
+  mutable Mutex insertion;
   uint64_t keptBytes ABSL_GUARDED_BY(insertion) = 0;
 };
 
