@@ -18,8 +18,6 @@ TlsClient::create(const std::string &) {
       "(CONTEXT_POOL_WITH_TLS, which needs OpenSSL)");
 }
 
-// Not defaulted in the header, where it is that of a build with TLS as well.
-// NOLINTNEXTLINE(performance-trivially-destructible)
 TlsClient::~TlsClient() = default;
 
 absl::StatusOr<std::unique_ptr<Transport>>

@@ -1063,3 +1063,13 @@ TEST(RemoteTierOptionsTest, ErrorsNameTheField) {
     EXPECT_THAT(status.ToString(), Not(HasSubstr("swordfish")));
   }
 }
+
+TEST(RemoteTierOptionsTest, ABuildWithoutTlsSaysSo) {
+  absl::StatusOr<std::unique_ptr<RemoteTier>> tier =
+      RemoteTier::create(makePatient("rediss://host"));
+  if (tier.ok())
+    GTEST_SKIP() << "built with TLS";
+
+  EXPECT_THAT(tier, StatusIs(StatusCode::kUnimplemented,
+                             "CONTEXT_POOL_WITH_TLS, which needs OpenSSL"));
+}
