@@ -376,6 +376,9 @@ absl::Status CacheDirectory::makeFolder() const {
   if (error)
     return toStatus(error,
                     absl::StrCat("making the folder '", options.path, "'"));
+  if (!llvm::sys::fs::is_directory(options.path))
+    return absl::FailedPreconditionError(
+        absl::StrCat("'", options.path, "' is not a folder"));
   return absl::OkStatus();
 }
 
@@ -383,13 +386,9 @@ absl::Status CacheDirectory::checkTrust() const {
   const std::string &path = options.path;
   struct stat link;
   struct stat folder;
-  // What cannot be seen is for `open` to complain about.
-  if (lstat(path.c_str(), &link) || stat(path.c_str(), &folder))
-    return absl::OkStatus();
-  if (!S_ISDIR(folder.st_mode))
-    return absl::FailedPreconditionError(
-        absl::StrCat("'", path, "' is not a folder"));
-  if (options.allowForeign)
+  // What cannot be seen, or is no folder, is for `open` to complain about.
+  if (lstat(path.c_str(), &link) || stat(path.c_str(), &folder) ||
+      !S_ISDIR(folder.st_mode) || options.allowForeign)
     return absl::OkStatus();
   // Who can write to the folder, or lead us to another, can make us run code.
   const uid_t user = geteuid();

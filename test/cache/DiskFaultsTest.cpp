@@ -360,7 +360,7 @@ TEST_F(DiskFaultsTest, LinksInTheFolderAreNotFollowed) {
 
 TEST_F(DiskFaultsTest, WhereThePathIsAFileOrHasNoParentEachCallIsAFault) {
   std::ofstream(folder) << "a file";
-  EXPECT_THAT(DiskTier::create(getOptions()),
+  EXPECT_THAT(open()->get(makeKey(1)),
               StatusIs(absl::StatusCode::kFailedPrecondition, "not a folder"));
   DiskTierOptions options = getOptions();
   options.directory = (folder / "below").string();
