@@ -365,7 +365,7 @@ CompileCache::CompileCache(std::unique_ptr<Impl> impl)
 CompileCache::~CompileCache() {
   // Its threads are not there to be joined, and its locks may be held for ever.
   if (impl->isInherited())
-    (void)impl.release();
+    (void)impl.release(); // NOLINT(bugprone-unused-return-value)
 }
 
 absl::StatusOr<Artifact> CompileCache::getOrCompile(const CacheKey &key,

@@ -403,6 +403,8 @@ void FlightCache::clear() {
 
 FlightCache::Stats FlightCache::getStats() const {
   Stats sum;
+  // What is evicted from a shard to make room in another is not counted twice.
+  MutexLock insertionLock(insertion);
   for (const Shard &shard : shards) {
     MutexLock lock(shard.mutex);
     const Stats &stats = shard.stats;

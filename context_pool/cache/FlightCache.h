@@ -191,15 +191,17 @@ private:
   void eraseLocked(Shard &shard, Entry &entry, Garbage &garbage)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(insertion, shard.mutex);
 
+  std::array<Shard, 64> shards;
+
   const ForkMark mark;
   const uint64_t capacityBytes;
-  const Policy policy;
-  std::array<Shard, 64> shards;
 
   /// Taken before the lock of a shard by all that takes entries in or drops
   /// them, so that the bound is exact. Hits do without.
-  Mutex insertion;
+  mutable Mutex insertion;
   uint64_t keptBytes ABSL_GUARDED_BY(insertion) = 0;
+
+  const Policy policy;
 };
 
 } // namespace ctxpool::detail

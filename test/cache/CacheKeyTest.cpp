@@ -426,7 +426,9 @@ TEST_F(CacheKeyTest, ANewProcessOnTheSameMachineHasTheSameKey) {
       std::string("--gtest_filter=CacheKeyTest.") +
       testing::UnitTest::GetInstance()->current_test_info()->name();
   std::vector<llvm::StringRef> environment = {setting};
-  EXPECT_EQ(llvm::sys::ExecuteAndWait(self, {self, filter}, environment), 0);
+  EXPECT_EQ(llvm::sys::ExecuteAndWait(self, {self, filter}, environment,
+                                      /*Redirects=*/{std::nullopt, "", ""}),
+            0);
   EXPECT_EQ(readFile(path.str().str()), key.digest.toHex());
   llvm::sys::fs::remove(path);
 }
