@@ -159,7 +159,7 @@ Generation::~Generation() {
   // LLVM takes a store that it can lock for one that nobody uses, and cuts its
   // files off: a child that closes what it inherited would do so to its parent.
   if (users.isInherited()) {
-    (void)store.release();
+    [[maybe_unused]] LLVMStore *leaked = store.release();
     return;
   }
   store.reset();
@@ -184,7 +184,7 @@ Generation::~Generation() {
     std::signal(number, SIG_DFL);
   sigset_t none;
   sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
+  pthread_sigmask(SIG_SETMASK, &none, nullptr);
   alarm(seconds);
   rlimit noCore = {0, 0};
   setrlimit(RLIMIT_CORE, &noCore);
@@ -364,7 +364,7 @@ std::string CacheDirectory::getFile(const char *name) const {
 }
 
 std::string CacheDirectory::getGeneration(uint64_t number) const {
-  return absl::StrCat(options.path, "/", generationPrefix.data(), number);
+  return absl::StrCat(options.path, "/", generationPrefix.str(), number);
 }
 
 absl::Status CacheDirectory::makeFolder() const {
