@@ -15,6 +15,7 @@
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/Support/Compiler.h"
 
+#include <pthread.h>
 #include <utility>
 
 using namespace ctxpool;
@@ -57,18 +58,24 @@ static thread_local const PoolState *latestPool = nullptr;
 static thread_local ThreadSlot *latestSlot = nullptr;
 static thread_local bool threadExits = false;
 
+// In a child nothing is the latest, so that only what is looked up has to be
+// asked whether it was inherited, and a warm lease has not.
+[[maybe_unused]] static const int registered =
+    pthread_atfork(nullptr, nullptr, [] { latestPool = nullptr; });
+
 ThreadSlots::~ThreadSlots() {
   latestPool = nullptr;
   latestSlot = nullptr;
   threadExits = true;
   for (Entry &entry : entries)
-    entry.pool->removeSlot(*entry.slot);
+    if (!entry.pool->isInherited())
+      entry.pool->removeSlot(*entry.slot);
 }
 
 void ThreadSlots::add(std::shared_ptr<PoolState> pool, ThreadSlot &slot) {
   // A thread may outlive many pools.
   llvm::erase_if(entries, [](Entry &entry) {
-    if (!entry.pool->isClosed())
+    if (!entry.pool->isClosed() || entry.pool->isInherited())
       return false;
     if (latestPool == entry.pool.get())
       latestPool = nullptr;
@@ -82,7 +89,7 @@ void ThreadSlots::add(std::shared_ptr<PoolState> pool, ThreadSlot &slot) {
 static ThreadSlot *findSlot(const PoolState &pool) {
   if (LLVM_LIKELY(latestPool == &pool))
     return latestSlot;
-  if (threadExits)
+  if (threadExits || pool.isInherited())
     return nullptr;
   ThreadSlot *slot = threadSlots.find(pool);
   if (slot) {
@@ -111,8 +118,16 @@ void ContextLease::charge(uint64_t bytes) { pooled->charge(bytes); }
 
 void ContextLease::retire() { pooled->requestRetirement(); }
 
+void ContextLease::abandon() {
+  PoolState &pool = std::exchange(pooled, nullptr)->getPool();
+  if (!pool.isInherited())
+    pool.abandon();
+}
+
 void ContextLease::returnContext(PooledContext &pooled) {
   PoolState &pool = pooled.getPool();
+  if (LLVM_UNLIKELY(latestPool != &pool) && pool.isInherited())
+    return;
   if (std::optional<Retirement> reason = pooled.endLease())
     return pool.retire(pooled, *reason);
   ThreadSlot *slot = findSlot(pool);
@@ -164,7 +179,12 @@ ContextPool::create(std::shared_ptr<const ContextTemplate> contextTemplate,
 ContextPool::ContextPool(std::shared_ptr<PoolState> state)
     : state(std::move(state)) {}
 
-ContextPool::~ContextPool() { state->close(); }
+ContextPool::~ContextPool() {
+  if (state->isInherited())
+    state->leak();
+  else
+    state->close();
+}
 
 absl::StatusOr<ContextLease> ContextPool::acquire(absl::Duration timeout) {
   ThreadSlot *slot = findSlot(*state);
@@ -177,6 +197,9 @@ absl::StatusOr<ContextLease> ContextPool::acquire(absl::Duration timeout) {
       return ContextLease(*pooled);
     }
 
+  if (state->isInherited())
+    return state->inheritedError();
+
   ThreadSlot *newSlot = nullptr;
   absl::StatusOr<PooledContext *> pooled =
       state->acquire(timeout, slot || threadExits ? nullptr : &newSlot);
@@ -188,12 +211,19 @@ absl::StatusOr<ContextLease> ContextPool::acquire(absl::Duration timeout) {
 }
 
 absl::Status ContextPool::prewarm(size_t contexts) {
+  if (state->isInherited())
+    return state->inheritedError();
   return state->prewarm(contexts);
 }
 
-void ContextPool::trim(size_t keepIdle) { state->trim(keepIdle); }
+void ContextPool::trim(size_t keepIdle) {
+  if (!state->isInherited())
+    state->trim(keepIdle);
+}
 
-ContextPoolStats ContextPool::getStats() const { return state->getStats(); }
+ContextPoolStats ContextPool::getStats() const {
+  return state->isInherited() ? ContextPoolStats() : state->getStats();
+}
 
 const ContextTemplate &ContextPool::getTemplate() const {
   return state->getTemplate();

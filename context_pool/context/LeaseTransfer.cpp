@@ -53,7 +53,7 @@ ContextLease::deserialize(const SerializedModule &bytes,
 }
 
 absl::StatusOr<OwningOpRef<ModuleOp>>
-ContextLease::parse(llvm::StringRef text, llvm::StringRef name) {
+ContextLease::parse(llvm::StringRef text, llvm::StringRef name, bool verify) {
   if (hasResourceOfNoAlignment(text))
     return absl::InvalidArgumentError(
         absl::StrCat("cannot parse '", name.str(),
@@ -67,7 +67,7 @@ ContextLease::parse(llvm::StringRef text, llvm::StringRef name) {
     return failure();
   });
   OwningOpRef<ModuleOp> module =
-      parseSourceString<ModuleOp>(text, ParserConfig(get()), name);
+      parseSourceString<ModuleOp>(text, ParserConfig(get(), verify), name);
   if (!module)
     return absl::InvalidArgumentError(
         absl::StrCat("cannot parse '", name.str(), "': ",

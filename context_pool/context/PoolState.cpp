@@ -50,6 +50,12 @@ absl::Status PoolState::start() {
   return absl::OkStatus();
 }
 
+absl::Status PoolState::inheritedError() const {
+  return absl::FailedPreconditionError(
+      absl::StrCat("context pool '", contextTemplate->getName().str(),
+                   "': made before a fork, expected one of this process"));
+}
+
 void PoolState::close() {
   {
     MutexLock lock(mutex);
@@ -354,6 +360,14 @@ void PoolState::retire(PooledContext &pooled, Retirement reason) {
   }
   if (toDestroy)
     destroy(toDestroy);
+}
+
+void PoolState::abandon() {
+  MutexLock lock(mutex);
+  ++stats.lockAcquisitions;
+  ++stats.abandoned;
+  --stats.live;
+  givePlaceUpLocked();
 }
 
 void PoolState::removeSlot(ThreadSlot &slot) {

@@ -11,6 +11,7 @@
 
 #include "context_pool/ContextPool.h"
 #include "context_pool/context/PooledContext.h"
+#include "context_pool/support/Fork.h"
 #include "context_pool/support/Mutex.h"
 #include "context_pool/support/Thread.h"
 
@@ -67,6 +68,13 @@ public:
   /// Ends the pool: what is idle is destroyed, what is on loan when it returns.
   void close();
 
+  /// Whether this is a forked child and the pool its parent's. Then the lock is
+  /// not to be taken, for it may be held by a thread that is no more.
+  bool isInherited() const { return mark.isInherited(); }
+  absl::Status inheritedError() const;
+  /// Ends an inherited pool, which is to leave everything as it is.
+  void leak() { leaked = shared_from_this(); }
+
   /// Whether a thread that put a context into its slot has to take it out again
   /// and give it to somebody: to a waiting caller, or to its end.
   ///
@@ -88,6 +96,8 @@ public:
   void giveBack(PooledContext &pooled);
   /// Takes back a context that is not.
   void retire(PooledContext &pooled, Retirement reason);
+  /// Forgets a context that is neither to be used nor destroyed.
+  void abandon();
 
   absl::Status prewarm(size_t contexts);
   void trim(size_t keepIdle);
@@ -137,6 +147,9 @@ private:
   /// Null once the pool is closed.
   std::shared_ptr<const ContextTemplate> contextTemplate;
   const ContextPoolOptions options;
+  const ForkMark mark;
+  /// Itself, where it is to live for ever.
+  std::shared_ptr<PoolState> leaked;
 
   /// The number of waiters, and `closedBit` after `close`. On a cache line that
   /// is written to only then.

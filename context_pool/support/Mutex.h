@@ -69,6 +69,7 @@ public:
   using Clock = std::chrono::steady_clock;
 
   void notifyOne() { condition.notify_one(); }
+  void notifyAll() { condition.notify_all(); }
 
   void wait(Mutex &mutex) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::unique_lock<std::mutex> lock(mutex.mutex, std::adopt_lock);

@@ -31,7 +31,11 @@ absl::StatusOr<Thread> Thread::start(size_t stackBytes,
   // Owned by the thread once there is one.
   auto *ownedBody = new std::function<void()>(std::move(body));
   pthread_t handle;
-  int error = pthread_attr_setstacksize(&attributes, stackBytes);
+  // The guard is taken from the stack.
+  constexpr size_t guardBytes = size_t(64) << 10;
+  int error = pthread_attr_setstacksize(&attributes, stackBytes + guardBytes);
+  if (!error)
+    error = pthread_attr_setguardsize(&attributes, guardBytes);
   if (!error)
     error = pthread_create(
         &handle, &attributes,
@@ -51,17 +55,29 @@ absl::StatusOr<Thread> Thread::start(size_t stackBytes,
 }
 
 Thread::Thread(Thread &&other) noexcept
-    : handle(std::exchange(other.handle, std::nullopt)) {}
+    : handle(std::exchange(other.handle, std::nullopt)), mark(other.mark) {}
 
 Thread &Thread::operator=(Thread &&other) noexcept {
   if (this != &other) {
     join();
     handle = std::exchange(other.handle, std::nullopt);
+    mark = other.mark;
   }
   return *this;
 }
 
 void Thread::join() {
-  if (handle)
-    pthread_join(*std::exchange(handle, std::nullopt), nullptr);
+  if (!handle)
+    return;
+  pthread_t ended = *std::exchange(handle, std::nullopt);
+  if (!mark.isInherited())
+    pthread_join(ended, nullptr);
+}
+
+void Thread::detach() {
+  if (!handle)
+    return;
+  pthread_t left = *std::exchange(handle, std::nullopt);
+  if (!mark.isInherited())
+    pthread_detach(left);
 }

@@ -9,6 +9,8 @@
 #ifndef CONTEXT_POOL_SUPPORT_THREAD_H
 #define CONTEXT_POOL_SUPPORT_THREAD_H
 
+#include "context_pool/support/Fork.h"
+
 #include "absl/status/statusor.h"
 
 #include <cstddef>
@@ -22,14 +24,16 @@ namespace ctxpool {
 ///
 /// `std::thread` offers neither: it takes the platform's default stack, on
 /// which MLIR's recursive parser and verifier overflow early, and throws where
-/// no thread can be had.
+/// no thread can be had. In a forked child, a thread of the parent's counts as
+/// ended.
 class Thread {
 public:
   /// A stack that MLIR's recursive parts can work on: 1,000 nested regions take
   /// them 1 MiB.
   static constexpr size_t compilerStackBytes = size_t(8) << 20;
 
-  /// Runs `body` on a new thread.
+  /// Runs `body` on a new thread. Below its stack lies a guard of 64 KiB, so
+  /// that an overflow by one large frame is met there, too.
   ///
   /// Errors: ResourceExhausted - the system has no thread or stack to give.
   static absl::StatusOr<Thread> start(size_t stackBytes,
@@ -44,9 +48,13 @@ public:
   /// Waits for the thread to end. Does nothing when it was joined before.
   void join();
 
+  /// Leaves the thread to itself. What it uses has to last as long as it runs.
+  void detach();
+
 private:
   explicit Thread(pthread_t handle) : handle(handle) {}
   std::optional<pthread_t> handle;
+  detail::ForkMark mark;
 };
 
 } // namespace ctxpool

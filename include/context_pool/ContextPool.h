@@ -104,6 +104,7 @@ struct ContextPoolStats {
   uint64_t retiredByBytes = 0; ///< ... after maxBytesPerContext.
   uint64_t retiredByDrift = 0; ///< ... since a lease changed them for good.
   uint64_t discarded = 0;      ///< ... since a lease called retire().
+  uint64_t abandoned = 0;      ///< Contexts given up by abandon().
 
   uint64_t foregroundClones = 0; ///< Contexts made on an acquiring thread.
   uint64_t backgroundClones = 0; ///< Contexts made elsewhere.
@@ -176,9 +177,10 @@ public:
   absl::StatusOr<mlir::OwningOpRef<mlir::Operation *>>
   deserialize(const SerializedModule &bytes, const DeserializeOptions &options);
 
-  /// Parses a module from MLIR's text or bytecode, verifies it, and charges the
-  /// lease with the size of the text. `name` is that of locations. What was
-  /// diagnosed is in the status, and among `takeDiagnostics`.
+  /// Parses a module from MLIR's text or bytecode, verifies it unless told not
+  /// to, and charges the lease with the size of the text. `name` is that of
+  /// locations. What was diagnosed is in the status, and among
+  /// `takeDiagnostics`.
   ///
   /// MLIR's parser is not made for hostile text: some ends the process.
   ///
@@ -187,7 +189,8 @@ public:
   ///                           MLIR would end the process.
   ///         NotFound        - (parseFile) the file cannot be read.
   absl::StatusOr<mlir::OwningOpRef<mlir::ModuleOp>>
-  parse(llvm::StringRef text, llvm::StringRef name = "<text>");
+  parse(llvm::StringRef text, llvm::StringRef name = "<text>",
+        bool verify = true);
   absl::StatusOr<mlir::OwningOpRef<mlir::ModuleOp>>
   parseFile(llvm::StringRef path);
 
@@ -203,6 +206,12 @@ public:
   /// Has the context replaced when the lease ends. For a context that may be
   /// damaged, or that was changed in a way that a reset does not undo.
   void retire();
+
+  /// Ends the lease, and never uses or destroys the context again: for one that
+  /// something broke off in the middle of, such as a signal, so that even its
+  /// destructor cannot be trusted. Its memory is lost. The pool makes another in
+  /// its place, and all that refers to the context has to be leaked as well.
+  void abandon();
 
   /// Ends the lease now. Does nothing where it holds no context.
   void release() {
@@ -258,7 +267,12 @@ private:
 ///                must outlive the last lease.
 /// Thread safety: every member may be called from several threads at once, but
 ///                for the destructor, which no other call may overlap.
-/// Fork:          the pool does not survive in a forked child.
+/// Fork:          a child of `fork` leaks what it inherits: there, destroying the
+///                pool or a lease does nothing and never waits, `acquire` and
+///                `prewarm` return FailedPrecondition, `trim` does nothing and
+///                `getStats` gives zeros. A new pool works, of the same
+///                template, too, unless that has a thread pool: its threads are
+///                not in the child.
 class ContextPool {
 public:
   /// Errors: InvalidArgument   - the template is null, or an option is out of
@@ -276,7 +290,8 @@ public:
   /// and none is idle, waits for one, up to `timeout`; a context that is being
   /// made or destroyed counts. The time of a clone is not part of `timeout`.
   ///
-  /// Errors: DeadlineExceeded - no context came free within `timeout`.
+  /// Errors: DeadlineExceeded   - no context came free within `timeout`.
+  ///         FailedPrecondition - the pool is of a parent process, see above.
   ///         What the template's `onClone` returned, where a clone was needed.
   absl::StatusOr<ContextLease>
   acquire(absl::Duration timeout = absl::InfiniteDuration());
@@ -285,8 +300,8 @@ public:
   ///
   /// Errors: InvalidArgument   - `contexts` is above `maxIdle`.
   ///         ResourceExhausted - `maxLive` or `maxIdle` is reached, for
-  ///         contexts
-  ///                             are on loan.
+  ///                             contexts are on loan.
+  ///         FailedPrecondition - the pool is of a parent process, see above.
   ///         What the template's `onClone` returned.
   ///         In each case the contexts made so far stay.
   absl::Status prewarm(size_t contexts);

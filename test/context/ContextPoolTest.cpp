@@ -8,6 +8,7 @@
 
 #include "context_pool/ContextPool.h"
 
+#include "test/support/ForkedChild.h"
 #include "test/support/PhaseGate.h"
 #include "test/support/StatusMatchers.h"
 #include "test/support/TestContexts.h"
@@ -53,6 +54,13 @@ std::unique_ptr<ContextPool> makePool(
   auto pool = ContextPool::create(std::move(contextTemplate), options);
   EXPECT_THAT(pool, IsOk());
   return *std::move(pool);
+}
+
+/// A template of the builtin dialect only.
+std::shared_ptr<const ContextTemplate> bareTemplate() {
+  auto made = ContextTemplate::create({});
+  EXPECT_THAT(made, IsOk());
+  return *made;
 }
 
 ContextLease acquire(ContextPool &pool) {
@@ -925,6 +933,71 @@ TEST(ContextPoolTest, MaxLiveCountsContextsThatWaitForTheirDestruction) {
     lendTo(*pool, [](ContextLease &lease) { lease.retire(); });
     EXPECT_LE(WitnessDialect::countAlive(), 2u);
   }
+}
+
+//===----------------------------------------------------------------------===//
+// Abandoned contexts
+//===----------------------------------------------------------------------===//
+
+/// Ends the lease by `abandon`, and keeps the context in sight of
+/// LeakSanitizer.
+void abandon(ContextLease lease) {
+  static std::vector<mlir::MLIRContext *> abandoned;
+  abandoned.push_back(lease.get());
+  lease.abandon();
+  EXPECT_FALSE(lease);
+}
+
+TEST(ContextPoolTest, AnAbandonedContextIsNeverUsedNorDestroyed) {
+  // In a child: the dialect that tells is seen by other tests.
+  EXPECT_EQ(runInChild([] {
+              auto pool = makePool();
+              ContextLease lease = acquire(*pool);
+              mlir::MLIRContext *context = lease.get();
+              lease.abandon();
+              bool isAnother = acquire(*pool).get() != context;
+              pool.reset();
+              return isAnother && WitnessDialect::countAlive() == 1;
+            }),
+            "exit 0");
+}
+
+TEST(ContextPoolTest, AnAbandonedContextIsNoLongerLiveButCounted) {
+  for (bool background : {false, true}) {
+    ContextPoolOptions options;
+    options.backgroundRefill = background;
+    auto pool = makePool(options, bareTemplate());
+    ContextLease other = acquire(*pool);
+    abandon(acquire(*pool));
+
+    ContextPoolStats stats = pool->getStats();
+    EXPECT_EQ(stats.abandoned, 1u);
+    EXPECT_EQ(stats.discarded, 0u);
+    EXPECT_EQ(stats.leased, 1u);
+    EXPECT_EQ(stats.live, stats.idle + stats.leased);
+    EXPECT_EQ(stats.leases, stats.threadLocalHits + stats.sharedHits +
+                                stats.foregroundClones);
+  }
+}
+
+TEST(ContextPoolTest, ACallerThatWaitsAtMaxLiveGoesOnAfterAnAbandonedContext) {
+  for (bool background : {false, true}) {
+    auto pool = makePool(limitedTo(1, background), bareTemplate());
+    ContextLease lease = acquire(*pool);
+    uint64_t before = pool->getStats().waits;
+    std::thread waiter([&] { EXPECT_THAT(pool->acquire(), IsOk()); });
+    EXPECT_TRUE(eventually([&] { return pool->getStats().waits > before; }));
+    abandon(std::move(lease));
+    waiter.join();
+    EXPECT_LE(pool->getStats().live, 1u);
+  }
+}
+
+TEST(ContextPoolTest, ALeaseMayBeAbandonedAfterItsPool) {
+  auto pool = makePool(foreground(), bareTemplate());
+  ContextLease lease = acquire(*pool);
+  pool.reset();
+  abandon(std::move(lease));
 }
 
 TEST(ContextPoolTest, IdleNeverExceedsMaxIdle) {

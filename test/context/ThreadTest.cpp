@@ -8,6 +8,7 @@
 
 #include "context_pool/support/Thread.h"
 
+#include "test/support/PhaseGate.h"
 #include "test/support/StatusMatchers.h"
 
 #include <atomic>
@@ -32,6 +33,20 @@ TEST(ThreadTest, TheBodyRunsOnAStackOfTheStatedSize) {
   EXPECT_GE(stackBytes, Thread::compilerStackBytes);
 }
 
+TEST(ThreadTest, BelowTheStackLiesAGuardOf64KiB) {
+  size_t guardBytes = 0;
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(
+      thread, Thread::start(Thread::compilerStackBytes, [&] {
+        pthread_attr_t attributes;
+        ASSERT_EQ(pthread_getattr_np(pthread_self(), &attributes), 0);
+        pthread_attr_getguardsize(&attributes, &guardBytes);
+        pthread_attr_destroy(&attributes);
+      }));
+  thread.join();
+
+  EXPECT_EQ(guardBytes, size_t(64) << 10);
+}
+
 TEST(ThreadTest, TheDestructorJoins) {
   std::atomic<bool> done{false};
   {
@@ -41,6 +56,21 @@ TEST(ThreadTest, TheDestructorJoins) {
   }
 
   EXPECT_TRUE(done);
+}
+
+TEST(ThreadTest, ADetachedThreadIsNotWaitedFor) {
+  auto gate = std::make_shared<PhaseGate>();
+  {
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(
+        thread, Thread::start(Thread::compilerStackBytes, [gate] {
+          gate->await(1);
+          gate->open(2);
+        }));
+    thread.detach();
+  }
+
+  gate->open(1);
+  gate->await(2);
 }
 
 TEST(ThreadTest, AStackThatTheSystemDoesNotHaveIsResourceExhausted) {

@@ -1,0 +1,42 @@
+//===- CacheAccess.h - What the cache may and users may not -----*- C++ -*-===//
+//
+// Part of the context_pool project, under the Apache License v2.0 with LLVM
+// Exceptions. See LICENSE for license information.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef CONTEXT_POOL_CACHE_CACHEACCESS_H
+#define CONTEXT_POOL_CACHE_CACHEACCESS_H
+
+#include "context_pool/CompileCache.h"
+#include "context_pool/cache/FlightCache.h"
+#include "context_pool/cache/Tier.h"
+
+#include "absl/status/statusor.h"
+
+#include <memory>
+
+namespace ctxpool::detail {
+
+/// The tiers behind the memory of a cache, in the order in which they are
+/// asked. Either may be null.
+struct Tiers {
+  std::unique_ptr<Tier> disk;
+  std::unique_ptr<Tier> remote;
+};
+
+struct CacheAccess {
+  /// A cache with those tiers; what `options` says of tiers is not looked at.
+  ///
+  /// Errors: those of `CompileCache::create`.
+  static absl::StatusOr<std::unique_ptr<CompileCache>>
+  createCache(CompileCacheOptions options, Tiers tiers);
+
+  static FlightCache::Value toValue(const Artifact &artifact);
+  static Artifact toArtifact(const FlightCache::Value &value);
+};
+
+} // namespace ctxpool::detail
+
+#endif // CONTEXT_POOL_CACHE_CACHEACCESS_H

@@ -1,0 +1,209 @@
+//===- FlightCache.h - Made once, kept while there is room ------*- C++ -*-===//
+//
+// Part of the context_pool project, under the Apache License v2.0 with LLVM
+// Exceptions. See LICENSE for license information.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+///
+/// \file
+/// What `CompileCache` and `ObjectCache` have in common: objects of any type in
+/// memory, each made by one thread while others wait for it.
+///
+//===----------------------------------------------------------------------===//
+
+#ifndef CONTEXT_POOL_CACHE_FLIGHTCACHE_H
+#define CONTEXT_POOL_CACHE_FLIGHTCACHE_H
+
+#include "context_pool/CompileCache.h"
+#include "context_pool/support/Fork.h"
+#include "context_pool/support/Mutex.h"
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "llvm/ADT/STLFunctionalExtras.h"
+#include "llvm/ADT/ilist_node.h"
+#include "llvm/ADT/simple_ilist.h"
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+namespace ctxpool::detail {
+
+struct Flight;
+
+/// Keys are spread over shards, each with a lock, a map, a list in the order of
+/// use, and counters of its own: a hit writes to nothing that a hit in another
+/// shard reads. What is kept is bounded over all shards; to make room, the entry
+/// goes whose last use is longest ago, in whichever shard it is.
+///
+/// A key that is being made has a flight. The thread that began it leads it; the
+/// others wait, each to its own deadline. No thread waits for itself, be it
+/// through other threads and caches.
+///
+/// Thread safety: every member may be called from several threads at once. No
+/// lock is held while objects are made or destroyed.
+class FlightCache {
+public:
+  struct Value {
+    std::shared_ptr<const void> object; ///< Null: no value.
+    uint64_t bytes = 0;
+    int64_t costNanoseconds = 0; ///< What it took to make it.
+
+    explicit operator bool() const { return object != nullptr; }
+  };
+
+  /// How a request came by its answer.
+  enum class Source { Kept, Joined, Made, Refused };
+
+  struct Answer {
+    absl::StatusOr<Value> value;
+    Source source;
+  };
+
+  /// What is looked up is kept, or it is not, in which case `generation` tells
+  /// `insert` whether there was a `clear` in between.
+  struct Found {
+    Value value;
+    uint64_t generation = 0;
+  };
+
+  struct Policy {
+    bool use = true;      ///< Requests are answered with what is kept.
+    bool keep = true;     ///< What is made is kept.
+    bool replace = false; ///< ... in place of what is kept already.
+  };
+
+  struct Stats {
+    uint64_t requests = 0; ///< Calls of getOrMake.
+    uint64_t kept = 0;     ///< ... by Source.
+    uint64_t joined = 0;
+    uint64_t made = 0;
+    uint64_t refused = 0;
+    uint64_t failures = 0;  ///< Of `made`, those that gave no value.
+    uint64_t abandoned = 0; ///< Of `joined`, those that gave up.
+    uint64_t lookups = 0, lookupHits = 0;
+    uint64_t inserted = 0; ///< Values that were taken in.
+    uint64_t evictions = 0;
+    uint64_t entries = 0, bytes = 0; ///< At the moment.
+    /// What it had taken to make the values that were found.
+    absl::Duration timeSaved;
+  };
+
+  using Make = llvm::function_ref<absl::StatusOr<Value>()>;
+
+  /// What an entry takes besides the bytes of its value: its node in the map,
+  /// and what the owners of values allocate around them.
+  static constexpr uint64_t entryOverheadBytes = 256;
+
+  explicit FlightCache(uint64_t capacityBytes)
+      : FlightCache(capacityBytes, Policy()) {}
+  FlightCache(uint64_t capacityBytes, Policy policy);
+  ~FlightCache();
+  FlightCache(const FlightCache &) = delete;
+  FlightCache &operator=(const FlightCache &) = delete;
+
+  /// The value that is kept under `key`; else that of its flight, for which it
+  /// waits up to `timeout`; else it leads a flight, and calls `make`.
+  ///
+  /// Errors: what `make` gave, or Internal for an exception out of it.
+  ///         Aborted - the thread that led the flight ended.
+  ///         DeadlineExceeded, FailedPrecondition - as
+  ///         `CompileCache::getOrCompile`.
+  Answer getOrMake(const CacheKey &key, Make make, absl::Duration timeout);
+
+  /// Never waits for a flight.
+  Found find(const CacheKey &key);
+
+  /// Keeps `value` where the policy has it so, unless something is kept already
+  /// or `generation` has passed. A flight of that key gives what is kept in
+  /// place of what it makes.
+  void insert(const CacheKey &key, Value value,
+              std::optional<uint64_t> generation = std::nullopt);
+
+  /// Forgets what is kept. Flights under way keep those who wait for them, and
+  /// what they make is not kept.
+  void clear();
+
+  Stats getStats() const;
+
+  /// Whether it was made before a fork: nothing else may be called then, the
+  /// destructor included.
+  bool isInherited() const { return mark.isInherited(); }
+
+  /// What `body` gave, or Internal for an exception out of it. The unwinding of
+  /// a thread that ends passes through.
+  static absl::Status runGuarded(llvm::function_ref<absl::Status()> body);
+
+private:
+  struct Entry : llvm::ilist_node<Entry> {
+    const CacheKey *key = nullptr; ///< In the map's node.
+    Value value;
+    int64_t lastUse = 0; ///< Nanoseconds of the steady clock.
+  };
+
+  struct KeyHash {
+    // A key is a digest: any of its bytes are as good as a hash. The first ones
+    // choose the bucket and others the shard.
+    size_t operator()(const CacheKey &key) const {
+      return hash_value(key.digest);
+    }
+  };
+
+  /// On cache lines of its own.
+  struct alignas(128) Shard {
+    mutable Mutex mutex;
+    std::unordered_map<CacheKey, Entry, KeyHash> entries ABSL_GUARDED_BY(mutex);
+    /// Most recent use first.
+    llvm::simple_ilist<Entry> byUse ABSL_GUARDED_BY(mutex);
+    std::unordered_map<CacheKey, std::shared_ptr<Flight>, KeyHash>
+        flights ABSL_GUARDED_BY(mutex);
+    uint64_t generation ABSL_GUARDED_BY(mutex) = 0;
+    Stats stats ABSL_GUARDED_BY(mutex);
+    int64_t savedNanoseconds ABSL_GUARDED_BY(mutex) = 0;
+
+    /// What is kept under `key`, and is used now; else null.
+    const Value *use(const CacheKey &key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  };
+
+  /// What was dropped, to be destroyed when no lock is held.
+  using Garbage = std::vector<std::shared_ptr<const void>>;
+
+  Shard &shardOf(const CacheKey &key) {
+    return shards[key.digest.bytes[8] % shards.size()];
+  }
+
+  /// What `outcome` becomes for those who asked: it itself, or what was kept
+  /// meanwhile.
+  absl::StatusOr<Value> finish(Shard &shard, const CacheKey &key,
+                               Flight &flight, absl::StatusOr<Value> outcome);
+
+  /// Makes room for `value`, if there can be.
+  bool reserveLocked(const Value &value, Garbage &garbage)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(insertion);
+  void addLocked(Shard &shard, const CacheKey &key, Value value)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(insertion, shard.mutex);
+  void eraseLocked(Shard &shard, Entry &entry, Garbage &garbage)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(insertion, shard.mutex);
+
+  std::array<Shard, 64> shards;
+
+  const ForkMark mark;
+  const uint64_t capacityBytes;
+
+  /// Taken before the lock of a shard by all that takes entries in or drops
+  /// them, so that the bound is exact. Hits do without.
+  mutable Mutex insertion;
+  uint64_t keptBytes ABSL_GUARDED_BY(insertion) = 0;
+
+  const Policy policy;
+};
+
+} // namespace ctxpool::detail
+
+#endif // CONTEXT_POOL_CACHE_FLIGHTCACHE_H

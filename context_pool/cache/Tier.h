@@ -1,0 +1,69 @@
+//===- Tier.h - A place that keeps artifacts --------------------*- C++ -*-===//
+//
+// Part of the context_pool project, under the Apache License v2.0 with LLVM
+// Exceptions. See LICENSE for license information.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef CONTEXT_POOL_CACHE_TIER_H
+#define CONTEXT_POOL_CACHE_TIER_H
+
+#include "context_pool/CompileCache.h"
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+#include <memory>
+#include <optional>
+
+namespace ctxpool::detail {
+
+/// The right to compile a key, among processes, until it is destroyed.
+class CompileClaim {
+public:
+  virtual ~CompileClaim() = default;
+};
+
+/// A place behind the memory of the process in which artifacts are kept: a
+/// directory, a server.
+///
+/// An artifact comes back with its kind, bytes, meaning and compile cost.
+/// What is damaged or cannot be trusted is a miss, and is never given out again.
+///
+/// A status that is not OK is a fault of the tier. The cache counts it and goes
+/// on as after a miss; the tier recovers by itself once the cause is gone.
+///
+/// Thread safety: every member may be called from several threads at once.
+class Tier {
+public:
+  virtual ~Tier() = default;
+
+  virtual absl::StatusOr<std::optional<Artifact>> get(const CacheKey &key) = 0;
+
+  /// Publishes, whole or not at all. What the tier holds already under the key
+  /// stays, unless `replace`.
+  virtual absl::Status put(const CacheKey &key, const Artifact &artifact,
+                           bool replace) = 0;
+
+  /// Forgets everything that was published.
+  virtual absl::Status clear() = 0;
+
+  /// The right to compile `key`. Where another process has it, waits until that
+  /// one is done or dead, up to the tier's limit; null where the wait ended
+  /// with something published (look again) or at the limit. Unimplemented, which
+  /// is no fault: the tier has no such rights.
+  virtual absl::StatusOr<std::unique_ptr<CompileClaim>>
+  claim(const CacheKey & /*key*/) {
+    return absl::UnimplementedError("this tier has no claims");
+  }
+
+  /// What only the tier knows: entries and bytes, evictions, entries that were
+  /// rejected. The cache counts hits, writes and errors.
+  virtual CacheTierStats getStats() const = 0;
+};
+
+} // namespace ctxpool::detail
+
+#endif // CONTEXT_POOL_CACHE_TIER_H

@@ -1,0 +1,159 @@
+//===- TierFront.cpp - A tier as the cache uses it ------------------------===//
+//
+// Part of the context_pool project, under the Apache License v2.0 with LLVM
+// Exceptions. See LICENSE for license information.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "context_pool/cache/TierFront.h"
+
+#include "absl/strings/str_cat.h"
+
+#include <utility>
+
+using namespace ctxpool;
+using namespace ctxpool::detail;
+
+TierFront::TierFront(std::unique_ptr<Tier> tier) : tier(std::move(tier)) {}
+
+TierFront::~TierFront() {
+  std::optional<Thread> ending;
+  {
+    MutexLock lock(mutex);
+    stopping = true;
+    workCame.notifyOne();
+    ending = std::exchange(writer, std::nullopt);
+  }
+}
+
+void TierFront::noteFault(const absl::Status &status) {
+  MutexLock lock(mutex);
+  ++errors;
+  lastError = status;
+}
+
+std::optional<Artifact> TierFront::get(const CacheKey &key) {
+  absl::StatusOr<std::optional<Artifact>> artifact = tier->get(key);
+  if (artifact.ok())
+    return *std::move(artifact);
+  noteFault(artifact.status());
+  return std::nullopt;
+}
+
+TierFront::Claimed TierFront::claim(const CacheKey &key) {
+  absl::StatusOr<std::unique_ptr<CompileClaim>> claim = tier->claim(key);
+  if (claim.ok())
+    return {*std::move(claim), /*lookAgain=*/true};
+  if (!absl::IsUnimplemented(claim.status()))
+    noteFault(claim.status());
+  return {};
+}
+
+void TierFront::put(const CacheKey &key, const Artifact &artifact, bool replace,
+                    std::unique_ptr<CompileClaim> claim,
+                    uint64_t epochOfBegin) {
+  uint64_t bytes = artifact.getBytes().size();
+  // A claim that is not passed on is released after the lock: parameters are
+  // destroyed after local variables.
+  MutexLock lock(mutex);
+  if (clears != 0 || epochOfBegin != epoch.load())
+    return;
+  absl::Status problem;
+  if (queue.size() == maxQueuedWrites ||
+      // One that is larger than the bound is not dropped for ever.
+      (!queue.empty() && queuedBytes + bytes > maxQueuedBytes)) {
+    problem = absl::ResourceExhaustedError(
+        absl::StrCat("key ", key.digest.toHex(), ": ", queue.size(),
+                     " writes of ", queuedBytes, " bytes are waiting"));
+  } else if (!writer) {
+    absl::StatusOr<Thread> started =
+        Thread::start(Thread::compilerStackBytes, [this] { run(); });
+    if (started.ok())
+      writer = *std::move(started);
+    else
+      problem = started.status();
+  }
+  if (!problem.ok()) {
+    ++dropped;
+    unflushed.Update(problem);
+    return;
+  }
+  queuedBytes += bytes;
+  queue.push_back({key, artifact, replace, std::move(claim)});
+  workCame.notifyOne();
+}
+
+void TierFront::run() {
+  MutexLock lock(mutex);
+  while (true) {
+    while (queue.empty() && !stopping)
+      workCame.wait(mutex);
+    if (queue.empty())
+      return;
+    writing = true;
+    absl::Status status;
+    {
+      Write write = std::move(queue.front());
+      queue.pop_front();
+      queuedBytes -= write.artifact.getBytes().size();
+      lock.unlock();
+      status = tier->put(write.key, write.artifact, write.replace);
+    }
+    lock.lock();
+    writing = false;
+    if (status.ok()) {
+      ++writes;
+    } else {
+      ++errors;
+      lastError = status;
+      unflushed.Update(status);
+    }
+    workWent.notifyAll();
+  }
+}
+
+void TierFront::beginClear() {
+  {
+    // Their claims are released without the lock, and before the wait.
+    std::deque<Write> forgotten;
+    MutexLock lock(mutex);
+    ++clears;
+    epoch.fetch_add(1);
+    forgotten.swap(queue);
+    queuedBytes = 0;
+    workWent.notifyAll();
+  }
+  {
+    MutexLock lock(mutex);
+    while (writing)
+      workWent.wait(mutex);
+  }
+  if (absl::Status status = tier->clear(); !status.ok())
+    noteFault(status);
+}
+
+void TierFront::endClear() {
+  MutexLock lock(mutex);
+  --clears;
+  epoch.fetch_add(1);
+}
+
+absl::Status TierFront::flush() {
+  MutexLock lock(mutex);
+  while (!queue.empty() || writing)
+    workWent.wait(mutex);
+  return std::exchange(unflushed, absl::OkStatus());
+}
+
+CacheTierStats TierFront::getStats() const {
+  CacheTierStats stats = tier->getStats();
+  stats.hits = hits.load();
+  MutexLock lock(mutex);
+  stats.writes = writes;
+  stats.errors = errors;
+  stats.dropped = dropped;
+  if (!lastError.ok())
+    stats.lastError = lastError.ToString();
+  return stats;
+}

@@ -1,0 +1,9 @@
+//===- RuntimeLibrary.cpp - A library for compiled objects ----------------===//
+//
+// Part of the context_pool project, under the Apache License v2.0 with LLVM
+// Exceptions. See LICENSE for license information.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+extern "C" int contextPoolTestAnswer() { return 42; }
