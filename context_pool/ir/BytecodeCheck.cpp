@@ -53,8 +53,10 @@ struct Cursor {
     return true;
   }
 
-  /// The number of trailing zeros of the first byte is that of the bytes that
-  /// follow.
+  /// How many bytes of a number follow its first one, which says so by its
+  /// trailing zeros.
+  unsigned moreBytes() const { return llvm::countr_zero(*position | 0x100u); }
+
   bool readVarInt(uint64_t &value) {
     if (empty())
       return false;
@@ -62,14 +64,19 @@ struct Cursor {
       value = *position++ >> 1;
       return true;
     }
-    unsigned more = *position ? llvm::countr_zero(*position) : 8;
+    unsigned more = moreBytes();
     if (size() <= more)
       return false;
-    uint8_t bytes[8] = {};
-    std::memcpy(bytes, position + (more == 8), more == 8 ? 8 : more + 1);
-    value = llvm::support::endian::read64le(bytes);
-    if (more != 8)
+    if (LLVM_LIKELY(size() > 8)) {
+      value = llvm::support::endian::read64le(position + (more == 8));
+      if (more != 8)
+        value = value << (56 - 8 * more) >> (57 - 7 * more);
+    } else {
+      value = 0;
+      for (unsigned i = more + 1; i != 0; --i)
+        value = value << 8 | position[i - 1];
       value >>= more + 1;
+    }
     position += more + 1;
     return true;
   }
@@ -83,10 +90,14 @@ struct Cursor {
   }
 
   bool skipVarInts(uint64_t count) {
-    uint64_t value;
-    for (; count; --count)
-      if (!readVarInt(value))
+    for (; count; --count) {
+      if (empty())
         return false;
+      unsigned more = moreBytes();
+      if (size() <= more)
+        return false;
+      position += more + 1;
+    }
     return true;
   }
 
@@ -488,7 +499,10 @@ private:
       return false;
     entryCount = attributeCount + typeCount;
     firstReference.reserve(entryCount + 1);
+    references.reserve(2 * entryCount);
     depths.reserve(entryCount);
+    types.reserve(typeCount);
+    builtins.reserve(attributeCount);
     return readEntryGroups(cursor, values, attributeCount) &&
            readEntryGroups(cursor, values, entryCount) && cursor.empty();
   }
@@ -717,9 +731,12 @@ private:
         if (!value.readVarInt(size) || !value.readVarInt(element) ||
             !value.take(element, blob))
           continue;
-        if (!bits || (*bits != unknownBits &&
-                      blob.size() != llvm::SaturatingMultiply(
-                                         size, llvm::divideCeil(*bits, 8))))
+        // Also asked for the bits of a type that has none.
+        if (bits == unknownBits)
+          return refuse("an array of a type that is not of the builtin "
+                        "dialect");
+        if (!bits || blob.size() != llvm::SaturatingMultiply(
+                                        size, llvm::divideCeil(*bits, 8)))
           return refuse("an array of ", size, " numbers in ", blob.size(),
                         " bytes");
         break;
