@@ -82,7 +82,10 @@ struct CloneOptions {
 ///                interface. With `Share`, the bookkeeping of its blobs
 ///                changes; their data, address, size and flags do not.
 /// Thread safety: several threads may copy out of one context that nobody
-///                changes meanwhile, into a context each.
+///                changes meanwhile, into a context each. Where its
+///                multithreading is disabled, not if there are operations whose
+///                properties have no bytecode interface: these are interned in
+///                it, without locks.
 /// Errors:        FailedPrecondition - the destination does not have a dialect
 ///                  or an operation (the message names it), does not take
 ///                  unregistered ones, has another type of the name of a
