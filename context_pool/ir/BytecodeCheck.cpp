@@ -65,12 +65,16 @@ struct Cursor {
       return true;
     }
     unsigned more = moreBytes();
+    if (LLVM_LIKELY(size() > 8 && more != 8)) {
+      value = llvm::support::endian::read64le(position);
+      value = value << (56 - 8 * more) >> (57 - 7 * more);
+      position += more + 1;
+      return true;
+    }
     if (size() <= more)
       return false;
-    if (LLVM_LIKELY(size() > 8)) {
-      value = llvm::support::endian::read64le(position + (more == 8));
-      if (more != 8)
-        value = value << (56 - 8 * more) >> (57 - 7 * more);
+    if (more == 8) {
+      value = llvm::support::endian::read64le(position + 1);
     } else {
       value = 0;
       for (unsigned i = more + 1; i != 0; --i)
@@ -275,7 +279,7 @@ public:
 
 private:
   template <typename... Parts>
-  bool refuse(const Parts &...parts) {
+  LLVM_ATTRIBUTE_NOINLINE bool refuse(const Parts &...parts) {
     error = absl::InvalidArgumentError(
         absl::StrCat("cannot read the serialized module: ", parts...));
     return false;
@@ -790,6 +794,12 @@ private:
     for (uint64_t root = 0; root != entryCount; ++root) {
       if (states[root] != isNew)
         continue;
+      // Most refer to nothing.
+      if (firstReference[root] == firstReference[root + 1]) {
+        states[root] = isDone;
+        summary.attributes = std::max(summary.attributes, depths[root] + 1);
+        continue;
+      }
       states[root] = isOpen;
       path.push_back({root, firstReference[root]});
       while (!path.empty()) {
@@ -808,7 +818,8 @@ private:
         uint64_t part = references[next++];
         if (states[part] == isOpen)
           return refuse("an attribute or type that is a part of itself");
-        if (states[part] == isDone) {
+        if (states[part] == isDone ||
+            firstReference[part] == firstReference[part + 1]) {
           depths[entry] = std::max(depths[entry], depths[part] + 1);
           continue;
         }
