@@ -395,7 +395,7 @@ private:
 
   bool readDialects() {
     Cursor cursor = *sections[bytecode::Section::kDialect];
-    uint64_t count, index, operations;
+    uint64_t count, index = 0, operations;
     if (!cursor.readVarInt(count))
       return false;
     if (!checkCount(count, cursor.size(), "dialects"))
@@ -729,14 +729,14 @@ private:
         uint64_t typeCode;
         Cursor unused;
         bool isEncoded = readTypeCode(type, typeCode, unused);
-        std::optional<uint64_t> bits = bitsOf(type);
-        if (isEncoded && (typeCode == indexType || typeCode == complexType))
-          bits = std::nullopt;
+        std::optional<uint64_t> bits;
+        if (!isEncoded || (typeCode != indexType && typeCode != complexType))
+          bits = bitsOf(type);
         if (!value.readVarInt(size) || !value.readVarInt(element) ||
             !value.take(element, blob))
           continue;
         // Also asked for the bits of a type that has none.
-        if (bits == unknownBits)
+        if (bits && *bits == unknownBits)
           return refuse("an array of a type that is not of the builtin "
                         "dialect");
         if (!bits || blob.size() != llvm::SaturatingMultiply(
