@@ -135,8 +135,9 @@ void stress(const Disturbances &disturbances) {
   EXPECT_EQ(wrong, 0u);
   EXPECT_EQ(unexpected, 0u);
   EXPECT_EQ(overfull, 0u);
-  if (!disturbances.clears)
+  if (!disturbances.clears) {
     EXPECT_EQ(overlaps, 0u) << "two compiles of one key at a time";
+  }
   CompileCacheStats stats = cache->getStats();
   EXPECT_EQ(stats.requests, requests);
   EXPECT_EQ(stats.compiles, compiles);
