@@ -364,7 +364,7 @@ std::string CacheDirectory::getFile(const char *name) const {
 }
 
 bool CacheDirectory::isCache(llvm::StringRef path) {
-  return llvm::sys::fs::exists(path + "/generations");
+  return !path.empty() && llvm::sys::fs::exists(path + "/generations");
 }
 
 std::string CacheDirectory::getGeneration(uint64_t number) const {
