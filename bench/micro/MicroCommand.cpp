@@ -113,8 +113,8 @@ static int runSummary(int argc, char **argv) {
     llvm::raw_ostream &out = llvm::outs();
     out << llvm::left_justify(figure.id, 12);
     if (absl::IsUnimplemented(samples.status())) {
-      out << "skipped " << figure.what << ": " << samples.status().message()
-          << "\n";
+      out << "skipped " << figure.what << ": "
+          << std::string(samples.status().message()) << "\n";
       entry["skipped"] = std::string(samples.status().message());
     } else if (!samples.ok()) {
       out << "FAILED  " << figure.what << ": " << samples.status().ToString()
