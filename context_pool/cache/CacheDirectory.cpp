@@ -363,6 +363,10 @@ std::string CacheDirectory::getFile(const char *name) const {
   return absl::StrCat(options.path, "/", name);
 }
 
+bool CacheDirectory::isCache(llvm::StringRef path) {
+  return !path.empty() && llvm::sys::fs::exists(path + "/generations");
+}
+
 std::string CacheDirectory::getGeneration(uint64_t number) const {
   return absl::StrCat(options.path, "/", generationPrefix.str(), number);
 }

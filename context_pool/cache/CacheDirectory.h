@@ -36,6 +36,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "llvm/ADT/STLFunctionalExtras.h"
+#include "llvm/ADT/StringRef.h"
 
 #include <atomic>
 #include <chrono>
@@ -126,6 +127,9 @@ public:
       : options(std::move(theOptions)) {}
 
   const std::string &getPath() const { return options.path; }
+
+  /// Whether there is a cache of whatever version in the folder.
+  static bool isCache(llvm::StringRef path);
 
   /// FailedPrecondition where the folder is there and belongs to somebody else,
   /// or others may write to it, or it is no folder.

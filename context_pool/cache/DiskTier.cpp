@@ -563,7 +563,19 @@ absl::Status DiskTier::clear() { return bring(Task::Clear); }
 
 absl::Status DiskTier::collectGarbage() { return directory.collectGarbage(); }
 
+bool DiskTier::isCache(llvm::StringRef directory) {
+  return CacheDirectory::isCache(directory);
+}
+
 absl::StatusOr<std::vector<DiskEntry>> DiskTier::list() const {
+  uint64_t unreadable;
+  return list(unreadable);
+}
+
+/// `unreadable`: how many were damaged so that they do not say what they are.
+absl::StatusOr<std::vector<DiskEntry>>
+DiskTier::list(uint64_t &unreadable) const {
+  unreadable = 0;
   absl::StatusOr<std::shared_ptr<const OpenDirectory>> acquired = acquire();
   if (!acquired.ok())
     return acquired.status();
@@ -578,8 +590,10 @@ absl::StatusOr<std::vector<DiskEntry>> DiskTier::list() const {
     absl::Status status = LLVMStore::forEachPublished(
         generation->getStoreFolder(), [&](llvm::StringRef object) {
           std::optional<Header> header = Header::consume(object);
-          if (!header)
+          if (!header) {
+            ++unreadable;
             return;
+          }
           auto &[slot, entry] = here[header->key.digest];
           if (header->slot < slot)
             return;
@@ -599,19 +613,22 @@ absl::StatusOr<std::vector<DiskEntry>> DiskTier::list() const {
   return entries;
 }
 
-absl::StatusOr<std::vector<DiskEntry>> DiskTier::verify() const {
-  absl::StatusOr<std::vector<DiskEntry>> entries = list();
+absl::StatusOr<DiskTier::Verification> DiskTier::verify() const {
+  uint64_t unreadable;
+  absl::StatusOr<std::vector<DiskEntry>> entries = list(unreadable);
   if (!entries.ok())
-    return entries;
-  std::vector<DiskEntry> damaged;
+    return entries.status();
+  Verification verification;
+  verification.entries = entries->size() + unreadable;
+  verification.damaged.resize(unreadable);
   for (DiskEntry &entry : *entries) {
     absl::StatusOr<bool> valid = contains(entry.key);
     if (!valid.ok())
       return valid.status();
     if (!*valid)
-      damaged.push_back(std::move(entry));
+      verification.damaged.push_back(std::move(entry));
   }
-  return damaged;
+  return verification;
 }
 
 CacheTierStats DiskTier::getStats() const {

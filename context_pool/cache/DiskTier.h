@@ -59,7 +59,7 @@ struct DiskTierOptions {
 /// What the folder holds under a key.
 struct DiskEntry {
   CacheKey key;
-  std::string kind;
+  std::string kind; ///< Empty where it is so damaged that nothing is known.
   uint64_t bytes = 0;
   absl::Duration compileCost;
 };
@@ -107,11 +107,20 @@ public:
   // For people
   //===--------------------------------------------------------------------===//
 
+  /// Whether somebody has used the folder as a cache. Looks without opening it,
+  /// which would make one of it.
+  static bool isCache(llvm::StringRef directory);
+
   /// Everything that `get` would give, unless it is damaged.
   absl::StatusOr<std::vector<DiskEntry>> list() const;
 
-  /// Reads everything that `list` lists, and returns what is damaged.
-  absl::StatusOr<std::vector<DiskEntry>> verify() const;
+  struct Verification {
+    uint64_t entries = 0; ///< That were read, damaged ones included.
+    std::vector<DiskEntry> damaged;
+  };
+
+  /// Reads everything that is published.
+  absl::StatusOr<Verification> verify() const;
 
   /// Deletes what is not in use: old generations, files of processes that were
   /// killed.
@@ -140,6 +149,7 @@ private:
   absl::Status putInto(const OpenDirectory &directory, const CacheKey &key,
                        const Artifact &artifact, bool replace);
   absl::StatusOr<bool> contains(const CacheKey &key) const;
+  absl::StatusOr<std::vector<DiskEntry>> list(uint64_t &unreadable) const;
 
   const DiskTierOptions options;
   const CacheDirectory directory;

@@ -193,8 +193,9 @@ LLVMStore::forEachPublished(const std::string &folder,
             objects.load(UnifiedOnDiskCache::getObjectIDFromValue(value));
         if (!object)
           llvm::consumeError(object.takeError());
-        else if (*object)
-          visit(llvm::toStringRef(objects.getObjectData(**object)));
+        visit(object && *object
+                  ? llvm::toStringRef(objects.getObjectData(**object))
+                  : llvm::StringRef());
         return llvm::Error::success();
       });
   if (error)

@@ -119,8 +119,8 @@ TEST_F(DiskProcessesTest, KilledAtAnyPointTheyLeaveNothingThatIsNotWhole) {
     EXPECT_TRUE(found && isArtifact(*found, number, sizeOf(number)));
   }
   EXPECT_EQ(tier->getStats().rejected, 0u);
-  CTXPOOL_ASSERT_OK_AND_ASSIGN(damaged, tier->verify());
-  EXPECT_TRUE(damaged.empty());
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(verified, tier->verify());
+  EXPECT_TRUE(verified.damaged.empty());
 }
 
 TEST_F(DiskProcessesTest, OfDifferentResultsForAKeyOneIsSeenWhole) {

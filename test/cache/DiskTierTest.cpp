@@ -250,16 +250,27 @@ TEST_F(DiskTierTest, VerifyNamesWhatIsDamaged) {
   for (uint64_t number = 0; number < 5; ++number)
     ASSERT_THAT(tier->put(makeKey(number), makeArtifact(number, 100000), false),
                 IsOk());
-  CTXPOOL_ASSERT_OK_AND_ASSIGN(none, tier->verify());
-  EXPECT_TRUE(none.empty());
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(before, tier->verify());
+  EXPECT_EQ(before.entries, 5u);
+  EXPECT_TRUE(before.damaged.empty());
   for (const fs::path &file : filesIn(folder))
     if (fs::file_size(file) == 100000 && readFile(file).substr(0, 2) == "3:")
       flipByte(file, 50000);
 
-  CTXPOOL_ASSERT_OK_AND_ASSIGN(damaged, tier->verify());
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(after, tier->verify());
 
-  ASSERT_EQ(damaged.size(), 1u);
-  EXPECT_EQ(damaged[0].key, makeKey(3));
+  EXPECT_EQ(after.entries, 5u);
+  ASSERT_EQ(after.damaged.size(), 1u);
+  EXPECT_EQ(after.damaged[0].key, makeKey(3));
+}
+
+TEST_F(DiskTierTest, AFolderIsACacheOnceItWasUsed) {
+  EXPECT_FALSE(DiskTier::isCache(folder.string()));
+  std::unique_ptr<DiskTier> tier = open();
+  EXPECT_FALSE(DiskTier::isCache(folder.string()));
+  ASSERT_THAT(tier->put(makeKey(1), makeArtifact(1, 10), false), IsOk());
+  EXPECT_TRUE(DiskTier::isCache(folder.string()));
+  EXPECT_FALSE(DiskTier::isCache(""));
 }
 
 TEST_F(DiskTierTest, CreateNamesTheOptionThatIsOutOfItsRange) {

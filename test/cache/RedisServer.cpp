@@ -32,14 +32,14 @@
 using namespace ctxpool;
 using namespace ctxpool::test;
 
-TemporaryFolder::TemporaryFolder() {
+ServerFolder::ServerFolder() {
   std::string pattern =
       std::filesystem::temp_directory_path() / "ctxpool-XXXXXX";
   EXPECT_NE(mkdtemp(pattern.data()), nullptr);
   path = pattern;
 }
 
-TemporaryFolder::~TemporaryFolder() {
+ServerFolder::~ServerFolder() {
   std::error_code error;
   std::filesystem::remove_all(path, error);
 }

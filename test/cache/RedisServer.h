@@ -25,12 +25,12 @@
 namespace ctxpool::test {
 
 /// A folder that is removed with all that is in it.
-class TemporaryFolder {
+class ServerFolder {
 public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder &) = delete;
-  TemporaryFolder &operator=(const TemporaryFolder &) = delete;
+  ServerFolder();
+  ~ServerFolder();
+  ServerFolder(const ServerFolder &) = delete;
+  ServerFolder &operator=(const ServerFolder &) = delete;
 
   const std::filesystem::path &get() const { return path; }
 
@@ -78,7 +78,7 @@ private:
 
   std::vector<std::string> arguments;
   bool tls = false;
-  TemporaryFolder folder;
+  ServerFolder folder;
   uint16_t port;
   pid_t process = 0;
 };

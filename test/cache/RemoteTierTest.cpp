@@ -122,7 +122,7 @@ public:
   }
 
 private:
-  TemporaryFolder folder;
+  ServerFolder folder;
 };
 
 /// With a real server.
