@@ -63,7 +63,7 @@ static std::string format(double value) {
 
 static std::vector<Figure> makeFigures() {
   std::vector<Figure> figures = makeContextFigures();
-  for (auto *make : {makeIrFigures, makeTransferFigures})
+  for (auto *make : {makeIrFigures, makeTransferFigures, makeCacheFigures})
     for (Figure &figure : make())
       figures.push_back(std::move(figure));
   return figures;
