@@ -301,7 +301,7 @@ std::optional<Failure> Server::serve(const ModuleSource &source,
         return fail(described.status(), exitUsage);
       signature = *std::move(described);
       absl::StatusOr<std::vector<EntryValue>> parsed =
-          parseArguments(*signature, llvm::ArrayRef(argumentTexts));
+          parseArguments(*signature, argumentTexts);
       if (!parsed.ok())
         return fail(parsed.status(), exitUsage);
       arguments = *std::move(parsed);

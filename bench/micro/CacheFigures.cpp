@@ -192,7 +192,7 @@ public:
   }
 
   /// A request that the cache answers.
-  void hit() { check(cached->compile(*subject.module)); }
+  void hit() { (void)check(cached->compile(*subject.module)); }
   /// One that has to be compiled.
   absl::StatusOr<Artifact> compile() {
     return check(uncached->compile(*subject.module));
