@@ -12,11 +12,19 @@
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallVector.h"
+#include "llvm/Support/Format.h"
 
 #include <string>
 
 using namespace ctxpool;
 using namespace ctxpool::bench;
+
+void bench::printCommands(llvm::raw_ostream &stream,
+                          llvm::ArrayRef<Command> commands) {
+  for (const Command &command : commands)
+    stream << "  " << llvm::left_justify(command.name, 13) << command.summary
+           << "\n";
+}
 
 void bench::printError(const llvm::Twine &message) {
   llvm::errs() << "ctxpool-bench: error: " << message << "\n";

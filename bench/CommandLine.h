@@ -25,6 +25,17 @@ enum ExitStatus : int {
   exitUsage = 2,   ///< The command line is wrong; nothing was run.
 };
 
+/// A command, or a part of one that is chosen by its second word.
+struct Command {
+  llvm::StringLiteral name;
+  llvm::StringLiteral summary;
+  /// Takes the whole command line, and returns the exit status.
+  int (*run)(int argc, char **argv);
+};
+
+/// Prints the commands, one on a line.
+void printCommands(llvm::raw_ostream &stream, llvm::ArrayRef<Command> commands);
+
 /// Prints `ctxpool-bench: error: <message>` to stderr.
 void printError(const llvm::Twine &message);
 

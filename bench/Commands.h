@@ -14,6 +14,7 @@ namespace ctxpool::bench {
 // Each takes the whole command line, `argv[1]` being the command's name, and
 // returns the exit status of the process.
 
+int runCache(int argc, char **argv);
 int runCompile(int argc, char **argv);
 int runGenerate(int argc, char **argv);
 int runDialects(int argc, char **argv);

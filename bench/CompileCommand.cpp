@@ -13,6 +13,7 @@
 #include "bench/CompileRun.h"
 #include "bench/Environment.h"
 #include "bench/ModuleSource.h"
+#include "bench/ModuleVariants.h"
 #include "bench/PipelineFlags.h"
 #include "bench/ReportFlag.h"
 #include "bench/Statistics.h"
@@ -22,6 +23,7 @@
 #include "context_pool/support/Pipeline.h"
 
 #include "mlir/IR/DialectRegistry.h"
+#include "mlir/Target/LLVMIR/Dialect/All.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringSet.h"
@@ -44,7 +46,8 @@ static constexpr unsigned maxThreads = 1024;
 static constexpr unsigned maxRequests = 100000000;
 
 static cl::SubCommand compileCommand(
-    "compile", "serve the same requests with fresh and with pooled contexts");
+    "compile", "serve the same requests with fresh contexts, with pooled ones, "
+               "and through a cache");
 static cl::OptionCategory category("Options of compile");
 
 static cl::list<std::string> files(cl::Positional, cl::sub(compileCommand),
@@ -59,7 +62,10 @@ static cl::list<std::string>
               cl::desc("Ways to serve a request (default: all of these):\n"
                        "fresh: a new context with every dialect loaded\n"
                        "fresh-lazy: a new context, dialects on demand\n"
-                       "pool: a lease of a context pool"));
+                       "pool: a lease of a context pool\n"
+                       "pool+cache: the same behind a compile cache\n"
+                       "service: a compile service for each pipeline, on one\n"
+                       "pool and one cache"));
 static cl::opt<std::string>
     inputName("input", cl::sub(compileCommand), cl::cat(category),
               cl::value_desc("what"), cl::init("files"),
@@ -69,6 +75,21 @@ static cl::opt<std::string>
                        "bytecode: bytecode; text is written beforehand\n"
                        "module: a module that is live in a context of a\n"
                        "front end, and is cloned from there"));
+static cl::opt<std::string>
+    outputName("output", cl::sub(compileCommand), cl::cat(category),
+               cl::value_desc("what"), cl::init("module"),
+               cl::desc("What a request gets:\n"
+                        "module: the module after its pipeline, as bytecode\n"
+                        "(default)\n"
+                        "llvmir: optimised LLVM IR, as bitcode\n"
+                        "object: an object file for this machine"));
+static cl::opt<unsigned> duplicatePercent(
+    "duplicates", cl::sub(compileCommand), cl::cat(category),
+    cl::value_desc("percent"), cl::init(100),
+    cl::desc("How many of the measured requests repeat a module\n"
+             "of warm-up (default: 100); the others bring one that\n"
+             "nobody saw before. Where it is given, live modules\n"
+             "come each from a context of its own"));
 static cl::opt<unsigned>
     threadCount("threads", cl::sub(compileCommand), cl::cat(category),
                 cl::value_desc("n"),
@@ -110,11 +131,23 @@ modes take turns in blocks of the same requests; no context has threads of its o
 Every result is compared with that of a fresh context which parsed the module.
 Throughput and latency are of requests that did not fail; peak is the memory of a
 process of its own that serves one mode's requests, live modules included.
+
+A fresh mode makes everything anew for each request, the code generator too. With
+fewer than 100 % duplicates, requests bring the modules of FILES with a number in
+their attribute llvm.ident, which no compiler minds and all results hold: 0 for
+those that repeat, and each other number once. With --output=llvmir or object, the
+pipelines have to end in the LLVM dialect; of the bundled modules, the GPU kernels,
+which no code for this machine can be made of, are left out.
 )";
 
 //===----------------------------------------------------------------------===//
 // From options to a run
 //===----------------------------------------------------------------------===//
+
+/// Whether contexts of the mode are those of a template.
+static bool usesPool(llvm::StringRef mode) {
+  return mode != "fresh" && mode != "fresh-lazy";
+}
 
 /// Why an option of the command line is wrong; empty where none is. Looks at
 /// what can be judged without dialects and files.
@@ -135,6 +168,12 @@ static std::string checkOptions() {
   if (std::string complaint = checkFiles(files); !complaint.empty())
     return complaint;
 
+  if (duplicatePercent > 100)
+    return llvm::formatv("--duplicates={0}: at most 100 percent",
+                         duplicatePercent.getValue());
+  if (!findCompileOutput(outputName))
+    return "--output: '" + outputName + "' is not an output; the outputs are " +
+           llvm::join(getCompileOutputNames(), ", ");
   if (!findCompileInput(inputName))
     return "--input: '" + inputName + "' is not an input; the inputs are " +
            llvm::join(getCompileInputNames(), ", ");
@@ -148,8 +187,8 @@ static std::string checkOptions() {
       return "--modes: '" + mode + "' is given twice";
   }
   if (preloadNames.getNumOccurrences() && !modeNames.empty() &&
-      !llvm::is_contained(modeNames, "pool"))
-    return "--preload is about the mode 'pool', which --modes leaves out";
+      llvm::none_of(modeNames, usesPool))
+    return "--preload is about modes with a pool, which --modes leaves out";
   for (const std::string &name : preloadNames)
     if ((name == "all" || name == "none" || name == "pipeline") &&
         preloadNames.size() > 1)
@@ -198,6 +237,22 @@ static std::string choosePreload(CompileSetup &setup,
           ? pipelines.front()
           : "builtin.module(" + llvm::join(pipelines, ",") + ")";
   return "";
+}
+
+/// Leaves out what `output` cannot be made of, of the bundled modules: kernels
+/// of a GPU. Returns the names. A file of the user's fails, and is reported.
+static std::vector<std::string>
+dropForeignKernels(std::vector<ModuleSource> &bundled, CompileOutput output) {
+  std::vector<std::string> names;
+  if (output == CompileOutput::Module)
+    return names;
+  llvm::erase_if(bundled, [&](const ModuleSource &source) {
+    if (!source.bytes->getBuffer().contains("gpu.launch"))
+      return false;
+    names.push_back(source.name);
+    return true;
+  });
+  return names;
 }
 
 /// Gives the sources the pipeline of the command line, and finds wrong ones.
@@ -305,7 +360,8 @@ static std::string formatLatency(const std::vector<double> &latencies,
 }
 
 static void printHeader(llvm::ArrayRef<ModuleSource> sources,
-                        const CompileRunOptions &options) {
+                        const CompileRunOptions &options,
+                        llvm::ArrayRef<std::string> leftOut) {
   const Environment &environment = getEnvironment();
   llvm::outs() << "ctxpool-bench " << environment.version
                << " compile: " << sources.size()
@@ -314,6 +370,11 @@ static void printHeader(llvm::ArrayRef<ModuleSource> sources,
                << options.warmup << " of warm-up, " << options.setup.threads
                << (options.setup.threads == 1 ? " thread" : " threads")
                << (inputName.getNumOccurrences() ? ", input: " + inputName : "")
+               << "\n"
+               << "output: " << outputName << ", " << duplicatePercent
+               << " % of the requests repeat a module"
+               << (leftOut.empty() ? ""
+                                   : ", left out: " + llvm::join(leftOut, ", "))
                << "\n"
                << environment.describeBuild() << "\n"
                << environment.cpuCount << " x " << environment.cpu << ", "
@@ -342,6 +403,25 @@ static void printModes(const CompileRunOutcome &outcome) {
              : "?",
          std::to_string(mode.contextsCreated), mode.mismatches ? "NO" : "yes"});
   }
+  table.print(llvm::outs());
+}
+
+static void printCaches(const CompileRunOutcome &outcome) {
+  if (llvm::none_of(outcome.modes, [](auto &mode) { return bool(mode.cache); }))
+    return;
+  TextTable table;
+  table.addRow({"cache of", "asked", "hits", "hit rate", "compiles", "failed",
+                "waits joined", "time saved s"});
+  table.addRule();
+  for (const ModeOutcome &mode : outcome.modes)
+    if (const std::optional<CacheOutcome> &cache = mode.cache)
+      table.addRow(
+          {mode.mode, std::to_string(cache->requests),
+           std::to_string(cache->hits),
+           llvm::formatv("{0:P1}", cache->getHitRate()).str(),
+           std::to_string(cache->compiles), std::to_string(cache->failures),
+           std::to_string(cache->joined), formatNumber(cache->secondsSaved)});
+  llvm::outs() << "\n";
   table.print(llvm::outs());
 }
 
@@ -428,17 +508,36 @@ static llvm::json::Array makeProblems(llvm::ArrayRef<Entry> entries,
 static std::string getSpeedupName(const ModeOutcome &mode,
                                   const ModeOutcome &baseline) {
   std::string name = mode.mode + "_vs_" + baseline.mode;
-  std::replace(name.begin(), name.end(), '-', '_');
+  for (char &character : name)
+    if (!llvm::isAlnum(character))
+      character = '_';
   return name;
+}
+
+/// Null where the mode has no cache.
+static llvm::json::Value makeCache(const std::optional<CacheOutcome> &cache) {
+  if (!cache)
+    return nullptr;
+  return llvm::json::Object{{"requests", cache->requests},
+                            {"hits", cache->hits},
+                            {"hit_rate", cache->getHitRate()},
+                            {"compiles", cache->compiles},
+                            {"failures", cache->failures},
+                            {"waits_joined", cache->joined},
+                            {"time_saved_seconds", cache->secondsSaved}};
 }
 
 static llvm::json::Object makeJson(const CompileRunOutcome &outcome,
                                    llvm::ArrayRef<ModuleSource> sources,
                                    const CompileRunOptions &options,
+                                   llvm::ArrayRef<std::string> leftOut,
                                    llvm::ArrayRef<char *> commandLine) {
   llvm::json::Object report = makeReport("compile", commandLine);
   report["threads"] = options.setup.threads;
   report["input"] = inputName;
+  report["output"] = outputName;
+  report["duplicates_percent"] = duplicatePercent.getValue();
+  report["left_out"] = llvm::json::Array(leftOut);
   report["requests"] = options.requests;
   report["warmup"] = options.warmup;
   report["preload"] =
@@ -464,7 +563,8 @@ static llvm::json::Object makeJson(const CompileRunOutcome &outcome,
                                ? llvm::json::Value(*mode.peakResidentBytes)
                                : llvm::json::Value(nullptr)},
         {"results_match", mode.mismatches == 0},
-        {"mismatches", mode.mismatches}});
+        {"mismatches", mode.mismatches},
+        {"cache", makeCache(mode.cache)}});
     for (const ModeOutcome &baseline : outcome.modes)
       if (&mode != &baseline)
         speedups[getSpeedupName(mode, baseline)] =
@@ -508,13 +608,21 @@ int bench::runCompile(int argc, char **argv) {
   if (int status = pipelineFlags.setUp(registry, "compile"))
     return status;
 
+  CompileOutput output = *findCompileOutput(outputName);
+  if (output != CompileOutput::Module)
+    mlir::registerAllToLLVMIRTranslations(registry);
+
   std::vector<ModuleSource> sources =
       files.empty() ? readBundledModules() : readModules(files);
+  std::vector<std::string> leftOut;
+  if (files.empty())
+    leftOut = dropForeignKernels(sources, output);
   bool anyWithoutPipeline = choosePipelines(sources);
 
   CompileRunOptions options;
   options.setup.registry = &registry;
   options.setup.allowUnregisteredDialects = allowUnregistered;
+  options.setup.output = output;
   options.setup.threads = threadCount.getNumOccurrences()
                               ? threadCount.getValue()
                               : std::min(getEnvironment().cpuCount, maxThreads);
@@ -525,6 +633,11 @@ int bench::runCompile(int argc, char **argv) {
   if (options.modes.empty())
     for (llvm::StringRef name : getCompileModeNames())
       options.modes.push_back(name.str());
+  CompileInput input = *findCompileInput(inputName);
+  if (duplicatePercent.getNumOccurrences()) {
+    options.duplicates = duplicatePercent;
+    options.bringLive = input == CompileInput::Module;
+  }
   options.requests = requestCount;
   if (!requestCount.getNumOccurrences())
     options.requests =
@@ -543,8 +656,11 @@ int bench::runCompile(int argc, char **argv) {
                  "given: they are parsed, verified and written only");
   int converted = runOnLargeStack(
       [&] {
-        convertSources(sources, *findCompileInput(inputName), registry,
-                       allowUnregistered);
+        // Live modules of a run with variants are made for each request.
+        if (!options.bringLive)
+          convertSources(sources, input, registry, allowUnregistered);
+        if (options.duplicates)
+          numberSources(sources, registry, allowUnregistered);
         return exitSuccess;
       },
       exitFailure);
@@ -574,15 +690,17 @@ int bench::runCompile(int argc, char **argv) {
                 options.modes.size(), "differed");
 
   if (reportFlag.leavesStandardOutput()) {
-    printHeader(sources, options);
+    printHeader(sources, options, leftOut);
     printModes(*outcome);
+    printCaches(*outcome);
     printSpeedups(*outcome);
     if (perModule)
       printPerModule(*outcome, sources);
     llvm::outs().flush();
   }
   bool written = reportFlag.write([&] {
-    return makeJson(*outcome, sources, options, llvm::ArrayRef(argv, argc));
+    return makeJson(*outcome, sources, options, leftOut,
+                    llvm::ArrayRef(argv, argc));
   });
   return outcome->failures.empty() && outcome->mismatches.empty() && written
              ? exitSuccess

@@ -10,6 +10,8 @@
 #define CONTEXT_POOL_BENCH_COMPILEMODE_H
 
 #include "bench/ModuleSource.h"
+#include "context_pool/CompileCache.h"
+#include "context_pool/CompileService.h"
 
 #include "absl/status/statusor.h"
 #include "llvm/ADT/ArrayRef.h"
@@ -31,9 +33,22 @@ class ContextLease;
 
 namespace ctxpool::bench {
 
+using CompileOutput = CompileServiceOptions::Output;
+
+/// The names of all of them, in their order: module, llvmir, object.
+llvm::ArrayRef<llvm::StringRef> getCompileOutputNames();
+
+/// The one of that name.
+std::optional<CompileOutput> findCompileOutput(llvm::StringRef name);
+
+/// The recipe that a `CompileService` with this output has for a pipeline: its
+/// key of a module is `ResolvedRecipe`'s of this one.
+CompileRecipe makeRecipe(llvm::StringRef pipeline, CompileOutput output);
+
 /// What all modes are set up with.
 struct CompileSetup {
-  /// Dialects and extensions. Has to outlive the mode.
+  /// Dialects and extensions; translations to LLVM IR too where `output` is no
+  /// module. Has to outlive the mode.
   const mlir::DialectRegistry *registry = nullptr;
   bool allowUnregisteredDialects = false;
 
@@ -43,17 +58,22 @@ struct CompileSetup {
 
   /// Threads that call `serve` at one time.
   unsigned threads = 1;
+
+  /// What a request gets. Code is for this machine's target and its generic CPU,
+  /// at optimisation level 2.
+  CompileOutput output = CompileOutput::Module;
 };
 
 /// A compile server in one way of dealing with contexts.
 ///
 /// A request is: the bytes of a module arrive on a compile thread; parse and
-/// verify, run the pipeline, write the result as bytecode. Where the module is
-/// live in a front end's context, it is cloned from there in place of parsed,
-/// and not verified again. The latency of a request covers what the thread is
-/// busy with, so the destruction of what it made as well. No mode lets a context
-/// have threads: a server that compiles on many threads has enough of them, and
-/// contexts that start threads of their own are slower.
+/// verify, run the pipeline, write the result as bytecode or generate code. Where
+/// the module is live in a front end's context, it is cloned from there in place
+/// of parsed, and not verified again but by the service. The latency of a request
+/// covers what the thread is busy with, so the destruction of what it made as
+/// well. No mode lets a context have threads: a server that compiles on many
+/// threads has enough of them, and contexts that start threads of their own are
+/// slower.
 ///
 /// Thread safety: every member may be called from several threads at once.
 class CompileMode {
@@ -62,39 +82,49 @@ public:
 
   virtual llvm::StringRef getName() const = 0;
 
-  /// Compiles `source`, which has bytes, and returns the result as bytecode.
+  /// Compiles `source`, which has bytes.
   ///
   /// Errors: any code; the message says which step failed and has MLIR's
   ///         diagnostics.
-  virtual absl::StatusOr<std::string> serve(const ModuleSource &source) = 0;
+  virtual absl::StatusOr<Artifact> serve(const ModuleSource &source) = 0;
 
   /// Contexts that were made so far.
   virtual uint64_t getContextsCreated() const = 0;
 
   /// Whether a request is served by contexts that were made before it.
   virtual bool keepsContexts() const { return false; }
+
+  /// What its cache did so far; nothing where it has none.
+  virtual std::optional<CompileCacheStats> getCacheStats() const {
+    return std::nullopt;
+  }
 };
 
 /// The names of all modes, in the order in which reports list them:
-///   fresh       a new context with every dialect loaded and a new pass manager
-///               for each request, both destroyed after it: what a naive
-///               compile server does
+///   fresh       a new context with every dialect loaded, a new pass manager and
+///               a new code generator for each request, all destroyed after it:
+///               what a naive compile server does
 ///   fresh-lazy  the same with dialects loaded on demand: the strongest thing
-///   that
-///               upstream offers
-///   pool        a lease of a `ContextPool` and its pass manager
+///               that upstream offers
+///   pool        a lease of a `ContextPool`, its pass manager, and target
+///               machines that are kept
+///   pool+cache  the same behind a `CompileCache`: what a request brings is
+///               parsed and digested, and compiled where the cache does not have
+///               it
+///   service     a `CompileService` for each pipeline, all on one pool and one
+///               cache, called on the threads of the requests
 llvm::ArrayRef<llvm::StringRef> getCompileModeNames();
 
-/// What the mode `pool` does with its lease.
-absl::StatusOr<std::string> serveInLease(ContextLease &lease,
-                                         const ModuleSource &source);
+/// What the mode `pool` does with its lease where a module comes out.
+absl::StatusOr<Artifact> serveInLease(ContextLease &lease,
+                                      const ModuleSource &source);
 
 /// What results are compared with: `fresh`, from the bytes even where the module
 /// is live.
 std::unique_ptr<CompileMode> createReferenceMode(const CompileSetup &setup);
 
 /// Errors: NotFound - there is no mode of that name.
-///         What the template's or the pool's `create` returned.
+///         What the template's, the pool's or the cache's `create` returned.
 absl::StatusOr<std::unique_ptr<CompileMode>>
 createCompileMode(llvm::StringRef name, const CompileSetup &setup);
 

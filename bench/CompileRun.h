@@ -31,9 +31,35 @@ struct CompileRunOptions {
   unsigned requests = 1; ///< Measured requests of each mode.
   unsigned warmup = 0;   ///< Requests of each mode before those.
 
+  /// How many percent of the measured requests repeat a module of warm-up, 0 to
+  /// 100. The others bring modules that nobody saw before: variants of the
+  /// sources, to which `numberSources` gave a number. Nothing: requests bring the
+  /// sources as they are, over and over.
+  std::optional<unsigned> duplicates;
+
+  /// With `duplicates`: whether requests bring live modules, each in a context of
+  /// its own, made before it is measured.
+  bool bringLive = false;
+
   /// Called now and then with what is going on and how much of it is done,
   /// between 0 and 1. May be empty.
   std::function<void(llvm::StringRef activity, double done)> onProgress;
+};
+
+/// What a mode's cache did in its measured requests.
+struct CacheOutcome {
+  uint64_t requests = 0;   ///< That came as far as the cache.
+  uint64_t hits = 0;       ///< ... that were answered at once.
+  uint64_t joined = 0;     ///< ... that waited for another's compile.
+  uint64_t compiles = 0;   ///< ... that compiled.
+  uint64_t failures = 0;   ///< Compiles that failed.
+  double secondsSaved = 0; ///< What the compiles of all hits had cost.
+
+  /// Share of the requests that were hits; 0 where there were none.
+  double getHitRate() const {
+    return requests ? static_cast<double>(hits) / static_cast<double>(requests)
+                    : 0;
+  }
 };
 
 /// What one mode did in its measured requests.
@@ -63,6 +89,9 @@ struct ModeOutcome {
 
   /// Requests, of warm-up as well, whose result is not that of the reference.
   uint64_t mismatches = 0;
+
+  /// Nothing where the mode has no cache.
+  std::optional<CacheOutcome> cache;
 
   double getThroughput() const {
     return wallSeconds > 0
@@ -106,9 +135,13 @@ struct CompileRunOutcome {
 ///
 /// Every result, those of warm-up too, is compared with a reference: what a
 /// fresh context with all dialects loaded gives for the bytes of the module, made
-/// once per module before measuring. That happens between the blocks and is in no figure. A request
-/// that fails where the reference did not, or the other way round, is a
-/// mismatch.
+/// once per module before measuring. That happens between the blocks and is in no
+/// figure. Modules are compared by what they are (`digestModule`), and code by
+/// its bytes; where these differ, by those that further fresh contexts give, as
+/// upstream's passes leave the order of private constants to chance. What is made
+/// of a variant must hold the number of that variant, and is compared with the
+/// number of the reference in its place. A request that fails where the reference
+/// did not, or the other way round, is a mismatch.
 ///
 /// Call it while the process has a single thread; see `measurePeakResident`.
 ///

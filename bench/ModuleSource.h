@@ -41,6 +41,13 @@ struct ModuleSource {
 
   /// Why the file cannot be compiled. Empty: nothing is known against it.
   std::string error;
+
+  /// The pipeline; where there is none, one without passes, so that a module is
+  /// parsed, verified and written.
+  llvm::StringRef getPipeline() const {
+    return pipeline.empty() ? llvm::StringRef("builtin.module()")
+                            : llvm::StringRef(pipeline);
+  }
 };
 
 /// The text behind `// PIPELINE:` where that is how the first line begins.

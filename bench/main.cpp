@@ -11,25 +11,17 @@
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringRef.h"
-#include "llvm/Support/Format.h"
 #include "llvm/Support/InitLLVM.h"
 #include "llvm/Support/raw_ostream.h"
 
 using namespace ctxpool;
 using namespace ctxpool::bench;
 
-namespace {
-struct Command {
-  llvm::StringLiteral name;
-  llvm::StringLiteral summary;
-  int (*run)(int argc, char **argv);
-};
-} // namespace
-
 // The one place that knows all commands. A command parses its own options.
 static constexpr Command commands[] = {
+    {"cache", "Tell what a compile cache knows a module by", runCache},
     {"compile",
-     "Serve modules with fresh and with pooled contexts, and compare",
+     "Serve modules with fresh and pooled contexts and caches, and compare",
      runCompile},
     {"dialects", "Tell what loading each dialect costs", runDialects},
     {"diff", "Print the first difference of two modules", runDiff},
@@ -45,9 +37,7 @@ static void printHelp(llvm::raw_ostream &stream) {
   stream << "OVERVIEW: measures what context_pool gains on MLIR modules\n\n"
          << "USAGE: ctxpool-bench COMMAND [options]\n\n"
          << "COMMANDS:\n";
-  for (const Command &command : commands)
-    stream << "  " << llvm::left_justify(command.name, 13) << command.summary
-           << "\n";
+  printCommands(stream, commands);
   stream << "\nOPTIONS:\n"
          << "  --help     Display this text, or the options of a command\n"
          << "  --version  Display the version\n";

@@ -277,7 +277,7 @@ static Samples countForegroundWork() {
       absl::StatusOr<ContextLease> lease = (*pool)->acquire();
       if (!lease.ok())
         return lease.status();
-      absl::StatusOr<std::string> result = serveInLease(*lease, **module);
+      absl::StatusOr<Artifact> result = serveInLease(*lease, **module);
       if (!result.ok())
         return result.status();
     }
@@ -317,7 +317,7 @@ static Samples compareRequests(llvm::StringRef other) {
   auto serve = [&](CompileMode &mode, int requests) {
     return nanosecondsOf([&] {
              for (int request = 0; request < requests; ++request) {
-               absl::StatusOr<std::string> result = mode.serve(**module);
+               absl::StatusOr<Artifact> result = mode.serve(**module);
                if (!result.ok())
                  failure = result.status();
              }

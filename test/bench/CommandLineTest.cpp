@@ -78,8 +78,15 @@ INSTANTIATE_TEST_SUITE_P(
                    {"compile", "--preload=all,arith"},
                    "'all' cannot be combined"},
         WrongUsage{"PreloadWithoutPool",
-                   {"compile", "--modes=fresh", "--preload=none"},
-                   "mode 'pool'"},
+                   {"compile", "--modes=fresh,fresh-lazy", "--preload=none"},
+                   "modes with a pool"},
+        WrongUsage{"TooManyDuplicates",
+                   {"compile", "--duplicates=101"},
+                   "--duplicates=101: at most 100"},
+        WrongUsage{"UnknownOutput",
+                   {"compile", "--output=executable"},
+                   "'executable' is not an output; the outputs are module, "
+                   "llvmir, object"},
         WrongUsage{"PipelineWithoutAnchor",
                    {"compile", "--pass-pipeline=canonicalize"},
                    "builtin.module(...)"},
@@ -96,6 +103,31 @@ INSTANTIATE_TEST_SUITE_P(
                    "'live' is not an input; the inputs are files, text, "
                    "bytecode, module"},
         WrongUsage{"NoInput", {"compile", "--input="}, "'' is not an input"},
+        WrongUsage{"NoCacheSubcommand", {"cache"}, "no subcommand is given"},
+        WrongUsage{"UnknownCacheSubcommand",
+                   {"cache", "frobnicate"},
+                   "'frobnicate' is not a subcommand of cache"},
+        WrongUsage{"ExplainWithoutFiles",
+                   {"cache", "explain"},
+                   "one or two files are needed, 0 given"},
+        WrongUsage{"ExplainThreeFiles",
+                   {"cache", "explain", "a", "b", "c"},
+                   "one or two files are needed, 3 given"},
+        WrongUsage{"ExplainStandardInputTwice",
+                   {"cache", "explain", "-", "-"},
+                   "twice"},
+        WrongUsage{"ExplainUnknownOption",
+                   {"cache", "explain", "--frobnicate"},
+                   "cache explain --help"},
+        WrongUsage{"ExplainUnknownOutput",
+                   {"cache", "explain", "-", "--output=asm"},
+                   "'asm' is not an output"},
+        WrongUsage{"ExplainWrongPipeline",
+                   {"cache", "explain", "-", "--pass-pipeline=nope"},
+                   "--pass-pipeline"},
+        WrongUsage{"ExplainMissingFile",
+                   {"cache", "explain", "missing.mlir"},
+                   "missing.mlir: cannot read the file"},
         WrongUsage{"TransferWithoutFiles", {"transfer"}, "no file is given"},
         WrongUsage{
             "TransferStandardInputTwice", {"transfer", "-", "-"}, "twice"},
@@ -129,7 +161,8 @@ TEST(CommandLineTest, HelpListsTheCommandsOnStdout) {
 
   EXPECT_EQ(run.status, 0);
   EXPECT_THAT(run.err, IsEmpty());
-  for (const char *command : {"compile", "dialects", "generate", "transfer"})
+  for (const char *command :
+       {"cache", "compile", "dialects", "generate", "transfer"})
     EXPECT_THAT(run.out, HasSubstr(command));
 }
 
@@ -140,8 +173,8 @@ TEST(CommandLineTest, HelpOfACommandListsItsOptionsAndNoneOfLlvms) {
   EXPECT_THAT(run.err, IsEmpty());
   for (const char *option :
        {"--pass-pipeline", "--modes", "--threads", "--requests", "--warmup",
-        "--preload", "--input", "--json", "--no-progress",
-        "--load-dialect-plugin", "--load-pass-plugin",
+        "--preload", "--input", "--output", "--duplicates", "--json",
+        "--no-progress", "--load-dialect-plugin", "--load-pass-plugin",
         "--allow-unregistered-dialect"})
     EXPECT_THAT(run.out, HasSubstr(option));
   for (const char *option : {"--sort", "--seed", "print-after", "--mlir-"})

@@ -11,8 +11,10 @@
 #include "bench/Environment.h"
 #include "bench/ModuleParser.h"
 #include "bench/ModuleSource.h"
+#include "bench/ModuleVariants.h"
 #include "bench/ResultDigest.h"
 #include "bench/ThreadTeam.h"
+#include "context_pool/Fingerprint.h"
 #include "test/bench/ToolRunner.h"
 #include "test/support/StatusMatchers.h"
 
@@ -21,12 +23,14 @@
 #include "mlir/InitAllDialects.h"
 #include "mlir/InitAllExtensions.h"
 #include "mlir/InitAllPasses.h"
+#include "mlir/Target/LLVMIR/Dialect/All.h"
 #include "llvm/ADT/STLExtras.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 #include <cstdlib>
 #include <fcntl.h>
+#include <optional>
 #include <string>
 #include <unistd.h>
 #include <vector>
@@ -64,6 +68,9 @@ const char *const failingModule =
     "  return %0 : tensor<*xf32>\n"
     "}\n";
 
+const char *const allModes[] = {"fresh", "fresh-lazy", "pool", "pool+cache",
+                                "service"};
+
 const json::Object *findFailure(const json::Object &report,
                                 llvm::StringRef file, llvm::StringRef mode) {
   for (const json::Value &entry : *report.getArray("failures")) {
@@ -97,8 +104,8 @@ TEST(CompileCommandTest, JsonHasTheDocumentedFields) {
   ASSERT_TRUE(report.getArray("command_line"));
   EXPECT_EQ(report.getArray("command_line")->back().getAsString(), path);
   ASSERT_TRUE(report.getArray("modes"));
-  EXPECT_EQ(report.getArray("modes")->size(), 3u);
-  for (const char *name : {"fresh", "fresh-lazy", "pool"}) {
+  EXPECT_EQ(report.getArray("modes")->size(), 5u);
+  for (const char *name : allModes) {
     json::Object mode = getMode(report, name);
     EXPECT_EQ(mode.getInteger("requests"), 40) << name;
     EXPECT_EQ(mode.getInteger("failed"), 0) << name;
@@ -124,13 +131,17 @@ TEST(CompileCommandTest, SpeedupHasARatioOfThroughputsForEveryPair) {
 
   const json::Object *speedup = report.getObject("speedup");
   ASSERT_TRUE(speedup);
-  EXPECT_EQ(speedup->size(), 6u);
+  EXPECT_EQ(speedup->size(), 20u);
   double pool = *getMode(report, "pool").getNumber("throughput_per_s");
   double fresh = *getMode(report, "fresh").getNumber("throughput_per_s");
   double lazy = *getMode(report, "fresh-lazy").getNumber("throughput_per_s");
   EXPECT_DOUBLE_EQ(*speedup->getNumber("pool_vs_fresh"), pool / fresh);
   EXPECT_DOUBLE_EQ(*speedup->getNumber("pool_vs_fresh_lazy"), pool / lazy);
   EXPECT_DOUBLE_EQ(*speedup->getNumber("fresh_lazy_vs_fresh"), lazy / fresh);
+  double service = *getMode(report, "service").getNumber("throughput_per_s");
+  EXPECT_DOUBLE_EQ(*speedup->getNumber("service_vs_fresh"), service / fresh);
+  double cached = *getMode(report, "pool+cache").getNumber("throughput_per_s");
+  EXPECT_DOUBLE_EQ(*speedup->getNumber("pool_cache_vs_fresh"), cached / fresh);
 }
 
 TEST(CompileCommandTest, FreshMakesAContextARequestAndPoolKeepsItsContexts) {
@@ -164,7 +175,8 @@ TEST(CompileCommandTest, TableIsOnStdoutAndFitsInAHundredColumns) {
 
   EXPECT_EQ(run.status, 0) << run.err;
   for (const char *text :
-       {"fresh-lazy", "pool", "against fresh", "yes", "good.mlir"})
+       {"fresh-lazy", "pool+cache", "service", "against fresh", "yes",
+        "good.mlir", "hit rate", "100.0%"})
     EXPECT_THAT(run.out, HasSubstr(text));
   llvm::SmallVector<llvm::StringRef> lines;
   llvm::StringRef(run.out).split(lines, '\n');
@@ -289,12 +301,13 @@ TEST(CompileCommandTest, FailingFilesAreNamedWithLineAndCauseAndTheOthersRun) {
   EXPECT_THAT(run.err, HasSubstr(pipeline + ":1: error: "));
   EXPECT_THAT(run.err,
               HasSubstr(missing + ": cannot read the file: No such file"));
-  // Once a file, however many requests and modes it fails in.
+  // Once a file, however many requests and modes it fails in; the service says
+  // in words of its own what failed.
   for (const std::string &path : {bad, failing, pipeline, missing})
-    EXPECT_EQ(llvm::StringRef(run.err).count("error: " + path + ":"), 1u)
+    EXPECT_EQ(llvm::StringRef(run.err).count("bench: error: " + path + ":"), 1u)
         << run.err;
   json::Object report = parseReport(run);
-  for (const char *name : {"fresh", "fresh-lazy", "pool"}) {
+  for (const char *name : allModes) {
     json::Object mode = getMode(report, name);
     EXPECT_EQ(mode.getInteger("requests"), 25) << name;
     EXPECT_EQ(mode.getInteger("failed"), 20) << name;
@@ -383,6 +396,7 @@ const mlir::DialectRegistry &everything() {
     mlir::registerAllDialects(all);
     mlir::registerAllExtensions(all);
     mlir::registerAllPasses();
+    mlir::registerAllToLLVMIRTranslations(all);
     return all;
   }();
   return registry;
@@ -441,8 +455,8 @@ TEST(CompileInputTest, BundledModulesGiveTheSameResultsFromEveryInput) {
   for (const bench::ModuleSource &file : bench::readBundledModules()) {
     CTXPOOL_ASSERT_OK_AND_ASSIGN(
         result, bench::createReferenceMode(setup)->serve(file));
-    CTXPOOL_ASSERT_OK_AND_ASSIGN(digest,
-                                 bench::digestResult(result, everything()));
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(
+        digest, bench::digestResult(result.getBytes(), everything()));
     expected.push_back(digest);
   }
 
@@ -455,8 +469,8 @@ TEST(CompileInputTest, BundledModulesGiveTheSameResultsFromEveryInput) {
       for (auto [source, wanted] : llvm::zip(sources, expected)) {
         SCOPED_TRACE((input + " " + name + " " + source.name).str());
         CTXPOOL_ASSERT_OK_AND_ASSIGN(result, mode->serve(source));
-        CTXPOOL_ASSERT_OK_AND_ASSIGN(digest,
-                                     bench::digestResult(result, everything()));
+        CTXPOOL_ASSERT_OK_AND_ASSIGN(
+            digest, bench::digestResult(result.getBytes(), everything()));
         EXPECT_EQ(digest, wanted);
       }
     }
@@ -473,11 +487,13 @@ TEST(CompileModeTest, ALiveModuleIsServedAndTheReferenceIsOfTheBytes) {
   for (llvm::StringRef name : bench::getCompileModeNames()) {
     CTXPOOL_ASSERT_OK_AND_ASSIGN(mode, bench::createCompileMode(name, setup));
     CTXPOOL_ASSERT_OK_AND_ASSIGN(result, mode->serve(source));
-    EXPECT_THAT(result, AllOf(HasSubstr("live"), Not(HasSubstr("bytes"))));
+    EXPECT_THAT(result.getBytes().str(),
+                AllOf(HasSubstr("live"), Not(HasSubstr("bytes"))));
   }
   CTXPOOL_ASSERT_OK_AND_ASSIGN(
       expected, bench::createReferenceMode(setup)->serve(source));
-  EXPECT_THAT(expected, AllOf(HasSubstr("bytes"), Not(HasSubstr("live"))));
+  EXPECT_THAT(expected.getBytes().str(),
+              AllOf(HasSubstr("bytes"), Not(HasSubstr("live"))));
 }
 
 TEST(CompileModeTest, WhatCannotBeClonedIsAFailureThatNamesTheCause) {
@@ -514,7 +530,7 @@ TEST_P(InputTest, ServesTextAndBytecodeWithResultsOfAFreshContext) {
   EXPECT_EQ(run.status, 0) << run.err;
   json::Object report = parseReport(run);
   EXPECT_EQ(report.getString("input"), GetParam());
-  for (const char *name : {"fresh", "fresh-lazy", "pool"}) {
+  for (const char *name : allModes) {
     EXPECT_EQ(getMode(report, name).getInteger("failed"), 0) << name;
     EXPECT_EQ(getMode(report, name).getBoolean("results_match"), true) << name;
   }
@@ -627,17 +643,204 @@ TEST(CompileModeTest, BundledModulesLowerInEveryModeWithoutUnrealizedCasts) {
     for (const bench::ModuleSource &source : sources) {
       SCOPED_TRACE(name.str() + " " + source.name);
       EXPECT_FALSE(source.pipeline.empty());
-      CTXPOOL_ASSERT_OK_AND_ASSIGN(bytecode, mode->serve(source));
+      CTXPOOL_ASSERT_OK_AND_ASSIGN(result, mode->serve(source));
       mlir::MLIRContext context(everything(),
                                 mlir::MLIRContext::Threading::DISABLED);
-      auto bytes = bench::copyAligned(bytecode, "result");
-      auto result = bench::parseModule(*bytes, context, /*verify=*/true);
-      ASSERT_TRUE(result);
-      result->walk([](mlir::Operation *op) {
+      auto bytes = bench::copyAligned(result.getBytes(), "result");
+      auto lowered = bench::parseModule(*bytes, context, /*verify=*/true);
+      ASSERT_TRUE(lowered);
+      lowered->walk([](mlir::Operation *op) {
         EXPECT_NE(op->getName().getStringRef(),
                   "builtin.unrealized_conversion_cast");
       });
     }
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Duplicates
+//===----------------------------------------------------------------------===//
+
+const json::Object &getCache(const json::Object &mode) {
+  static const json::Object none;
+  const json::Object *cache = mode.getObject("cache");
+  EXPECT_TRUE(cache);
+  return cache ? *cache : none;
+}
+
+TEST(ModuleVariantTest, NumbersGiveModulesOfDifferentFingerprintsAndOneLength) {
+  bench::ModuleSource text = makeSource(goodModule);
+  bench::ModuleSource bytecode = makeSource(goodModule);
+  convert(bytecode, bench::CompileInput::Bytecode);
+  for (bench::ModuleSource *source : {&text, &bytecode}) {
+    bool isBytecode = hasBytecode(*source);
+    bench::numberSources(llvm::MutableArrayRef(*source, 1), everything(),
+                         false);
+    ASSERT_THAT(source->error, IsEmpty());
+    EXPECT_EQ(hasBytecode(*source), isBytecode);
+    std::vector<Fingerprint> seen;
+    for (uint64_t number : {uint64_t(0), uint64_t(1), ~uint64_t(0)}) {
+      bench::ModuleSource variant = bench::makeVariant(*source, number);
+      EXPECT_EQ(variant.bytes->getBufferSize(), source->bytes->getBufferSize());
+      CTXPOOL_ASSERT_OK_AND_ASSIGN(
+          loaded, bench::loadModule(variant, everything(), false));
+      CTXPOOL_ASSERT_OK_AND_ASSIGN(digest,
+                                   fingerprint(loaded.module->getOperation()));
+      EXPECT_THAT(seen, Not(testing::Contains(digest)));
+      seen.push_back(digest);
+    }
+  }
+}
+
+TEST(ModuleVariantTest, LocationsOfTheTextAreKeptWhereItHasSome) {
+  for (const char *text :
+       {"func.func private @f() loc(\"here\")", "func.func private @f()"}) {
+    bench::ModuleSource source = makeSource(text);
+    bench::numberSources(llvm::MutableArrayRef(source), everything(), false);
+    EXPECT_EQ(source.bytes->getBuffer().contains("loc("),
+              llvm::StringRef(text).contains("here"));
+  }
+}
+
+TEST(ModuleVariantTest, AFileThatCannotBeParsedGetsAnError) {
+  bench::ModuleSource source = makeSource(unparsableModule);
+  bench::numberSources(llvm::MutableArrayRef(source), everything(), false);
+  EXPECT_THAT(source.error, HasSubstr("source:2:9: error: "));
+}
+
+TEST(ModuleVariantTest, RenumberReplacesEveryNumberAndMissesOthers) {
+  bench::ModuleSource source = makeSource("");
+  bench::numberSources(llvm::MutableArrayRef(source), everything(), false);
+  std::string zero = source.bytes->getBuffer().str();
+
+  std::optional<std::string> seven = bench::renumber(zero + zero, 0, 7);
+
+  ASSERT_TRUE(seven);
+  EXPECT_EQ(bench::renumber(*seven, 7, 0), zero + zero);
+  EXPECT_EQ(bench::renumber(*seven, 0, 7), std::nullopt);
+}
+
+class ModeOutputTest : public testing::TestWithParam<bench::CompileOutput> {};
+
+TEST_P(ModeOutputTest, EveryModeGivesTheOutputWithTheNumberOfItsModule) {
+  bench::CompileSetup setup;
+  setup.registry = &everything();
+  setup.output = GetParam();
+  bench::ModuleSource source = makeSource(goodModule);
+  source.pipeline = "builtin.module(convert-func-to-llvm)";
+  bench::numberSources(llvm::MutableArrayRef(source), everything(), false);
+  bench::ModuleSource first = bench::makeVariant(source, 1);
+
+  for (llvm::StringRef name : bench::getCompileModeNames()) {
+    SCOPED_TRACE(name.str());
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(mode, bench::createCompileMode(name, setup));
+    for (int round = 0; round < 2; ++round) {
+      CTXPOOL_ASSERT_OK_AND_ASSIGN(zero, mode->serve(source));
+      CTXPOOL_ASSERT_OK_AND_ASSIGN(one, mode->serve(first));
+      EXPECT_EQ(zero.getKind(),
+                GetParam() == bench::CompileOutput::Module   ? "mlir-bytecode"
+                : GetParam() == bench::CompileOutput::LLVMIR ? "llvm-bitcode"
+                                                             : "object");
+      EXPECT_EQ(bench::renumber(one.getBytes(), 1, 0), zero.getBytes().str());
+    }
+    if (std::optional<CompileCacheStats> stats = mode->getCacheStats()) {
+      EXPECT_EQ(stats->compiles, 2u);
+      EXPECT_EQ(stats->memory.hits, 2u);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Outputs, ModeOutputTest,
+                         testing::Values(bench::CompileOutput::Module,
+                                         bench::CompileOutput::LLVMIR,
+                                         bench::CompileOutput::Object));
+
+struct DuplicateCase {
+  unsigned percent;
+  const char *input;
+};
+
+class DuplicatesTest : public testing::TestWithParam<DuplicateCase> {};
+
+TEST_P(DuplicatesTest, ThatShareOfTheRequestsHitsAndTheRestCompiles) {
+  TemporaryFolder folder;
+  std::string first = folder.write("first.mlir", goodModule);
+  std::string second =
+      folder.write("second.mlir", "// PIPELINE: builtin.module(canonicalize)\n"
+                                  "func.func @g() { return }\n");
+  auto [percent, input] = GetParam();
+
+  ToolRun run = runTool(compileArguments(
+      {first, second, "--warmup=4", "--duplicates=" + std::to_string(percent),
+       std::string("--input=") + input},
+      40));
+
+  EXPECT_EQ(run.status, 0) << run.err;
+  json::Object report = parseReport(run);
+  EXPECT_EQ(report.getInteger("duplicates_percent"), percent);
+  for (const char *name : allModes) {
+    json::Object mode = getMode(report, name);
+    EXPECT_EQ(mode.getBoolean("results_match"), true) << name;
+    if (!llvm::is_contained({"pool+cache", "service"}, llvm::StringRef(name))) {
+      EXPECT_TRUE(mode.get("cache")->getAsNull()) << name;
+      continue;
+    }
+    const json::Object &cache = getCache(mode);
+    EXPECT_EQ(cache.getInteger("requests"), 40) << name;
+    EXPECT_EQ(cache.getInteger("hits"), 40 * percent / 100) << name;
+    EXPECT_EQ(cache.getNumber("hit_rate"), percent / 100.0) << name;
+    EXPECT_EQ(cache.getInteger("compiles"), 40 * (100 - percent) / 100) << name;
+    EXPECT_EQ(cache.getInteger("waits_joined"), 0) << name;
+    EXPECT_EQ(cache.getInteger("failures"), 0) << name;
+    EXPECT_EQ(*cache.getNumber("time_saved_seconds") > 0, percent > 0) << name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shares, DuplicatesTest,
+    testing::Values(DuplicateCase{0, "files"}, DuplicateCase{90, "files"},
+                    DuplicateCase{50, "bytecode"}, DuplicateCase{75, "module"},
+                    DuplicateCase{100, "text"}),
+    [](const testing::TestParamInfo<DuplicateCase> &info) {
+      return std::to_string(info.param.percent) + info.param.input;
+    });
+
+TEST(CompileCommandTest, EveryRequestRepeatsAModuleUnlessToldOtherwise) {
+  json::Object report =
+      parseReport(runTool(compileArguments({"-"}), goodModule));
+
+  EXPECT_EQ(report.getInteger("duplicates_percent"), 100);
+  EXPECT_EQ(getCache(getMode(report, "service")).getInteger("hits"), 6);
+}
+
+TEST(CompileCommandTest, CodeComesOutOfBundledModulesButOfTheKernels) {
+  size_t count = bench::readBundledModules().size() - 1;
+
+  for (const char *output : {"llvmir", "object"}) {
+    ToolRun run =
+        runTool(compileArguments({std::string("--output=") + output,
+                                  "--duplicates=50", "--modes=fresh,service"},
+                                 static_cast<unsigned>(2 * count)));
+
+    EXPECT_EQ(run.status, 0) << run.err;
+    json::Object report = parseReport(run);
+    EXPECT_EQ(report.getString("output"), output);
+    EXPECT_EQ(report.getArray("modules")->size(), count);
+    EXPECT_EQ(*report.getArray("left_out"), json::Array{"gpu_kernel.mlir"});
+  }
+}
+
+TEST(CompileCommandTest, CodeOfWhatIsNotLoweredFailsAlikeAndNamesTheCause) {
+  ToolRun run = runTool(compileArguments({"-", "--output=object"}),
+                        "// PIPELINE: builtin.module(cse)\n"
+                        "func.func @f() { return }\n");
+
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.err, HasSubstr("func.func"));
+  json::Object report = parseReport(run);
+  for (const char *name : allModes) {
+    EXPECT_EQ(getMode(report, name).getInteger("failed"), 6) << name;
+    EXPECT_EQ(getMode(report, name).getBoolean("results_match"), true) << name;
   }
 }
 
