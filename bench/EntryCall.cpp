@@ -304,10 +304,11 @@ absl::StatusOr<std::vector<EntryValue>>
 bench::parseArguments(const EntrySignature &signature,
                       llvm::ArrayRef<std::string> texts) {
   if (texts.size() != signature.arguments.size())
-    return absl::InvalidArgumentError(
-        absl::StrCat("@", signature.name, " takes ", signature.arguments.size(),
-                     " arguments ", joinTypes(signature.arguments), ", and ",
-                     texts.size(), " are given with --arg"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "@", signature.name, " takes ", signature.arguments.size(),
+        signature.arguments.size() == 1 ? " argument, " : " arguments, ",
+        joinTypes(signature.arguments), ", and ", texts.size(),
+        texts.size() == 1 ? " is" : " are", " given with --arg"));
   std::vector<EntryValue> values;
   for (size_t i = 0; i < texts.size(); ++i) {
     absl::StatusOr<EntryValue> value =
@@ -373,7 +374,7 @@ absl::StatusOr<EntrySignature> bench::describeEntry(mlir::ModuleOp module,
         names.push_back("@" + other.getName().str());
     return absl::NotFoundError(absl::StrCat(
         "@", signature.name, function ? " has no body" : " is not defined",
-        names.empty() ? "; no function has one"
+        names.empty() ? "; no function has a body"
                       : "; there are " + llvm::join(names, ", ")));
   }
   llvm::ArrayRef<mlir::Type> results = function.getResultTypes();
