@@ -326,16 +326,12 @@ bench::parseArguments(const EntrySignature &signature,
 // Signatures
 //===----------------------------------------------------------------------===//
 
-/// Whether memory in row-major order without gaps is such a memref.
-static bool takesRowMajor(mlir::MemRefType type) {
-  llvm::SmallVector<int64_t> strides;
-  int64_t offset;
-  if (type.getMemorySpace() ||
-      failed(type.getStridesAndOffset(strides, offset)))
-    return false;
+/// Whether memory in row-major order without gaps has that layout.
+static bool isRowMajor(mlir::MemRefType type,
+                       llvm::ArrayRef<int64_t> strides, int64_t offset) {
   if (type.getLayout().isIdentity())
     return true;
-  // An argument's sizes may be known when it is read only: so may its strides.
+  // Where bufferization could not tell, it left them open.
   return llvm::all_of(strides, mlir::ShapedType::isDynamic) &&
          (mlir::ShapedType::isDynamic(offset) || offset == 0);
 }
@@ -347,9 +343,16 @@ static std::optional<EntryType> makeEntryType(mlir::Type type) {
   if (auto shaped = mlir::dyn_cast<mlir::ShapedType>(type)) {
     auto memref = mlir::dyn_cast<mlir::MemRefType>(type);
     auto tensor = mlir::dyn_cast<mlir::RankedTensorType>(type);
-    if (!(memref && takesRowMajor(memref)) &&
-        !(tensor && !tensor.getEncoding()))
+    if (memref) {
+      llvm::SmallVector<int64_t> strides;
+      int64_t offset;
+      if (memref.getMemorySpace() ||
+          failed(memref.getStridesAndOffset(strides, offset)))
+        return std::nullopt;
+      described.isRowMajor = isRowMajor(memref, strides, offset);
+    } else if (!tensor || tensor.getEncoding()) {
       return std::nullopt;
+    }
     described.isTensor = bool(tensor);
     described.shape = shaped.getShape().vec();
     element = shaped.getElementType();
@@ -385,10 +388,10 @@ absl::StatusOr<EntrySignature> bench::describeEntry(mlir::ModuleOp module,
             lowered.getFunctionType().getReturnType()))
       results = {};
   }
-  auto describe = [&](mlir::Type type,
-                      std::vector<EntryType> &into) -> absl::Status {
+  auto describe = [&](mlir::Type type, bool isArgument) -> absl::Status {
     std::optional<EntryType> described = makeEntryType(type);
-    if (!described || (signature.isLowered && described->shape))
+    if (!described || (signature.isLowered && described->shape) ||
+        (isArgument && !described->isRowMajor))
       return absl::InvalidArgumentError(absl::StrCat(
           "@", signature.name, " has the type ",
           printToString(function.getFunctionType()),
@@ -396,15 +399,17 @@ absl::StatusOr<EntrySignature> bench::describeEntry(mlir::ModuleOp module,
           signature.isLowered
               ? ": an llvm.func takes and gives numbers here"
               : ": i1 to i64, index, f16, bf16, f32, f64, and memrefs and "
-                "tensors of them in row-major order can be passed"));
-    into.push_back(*std::move(described));
+                "tensors of them can be passed, arguments in row-major "
+                "order"));
+    (isArgument ? signature.arguments : signature.results)
+        .push_back(*std::move(described));
     return absl::OkStatus();
   };
   for (mlir::Type type : function.getArgumentTypes())
-    if (absl::Status status = describe(type, signature.arguments); !status.ok())
+    if (absl::Status status = describe(type, /*isArgument=*/true); !status.ok())
       return status;
   for (mlir::Type type : results)
-    if (absl::Status status = describe(type, signature.results); !status.ok())
+    if (absl::Status status = describe(type, /*isArgument=*/false); !status.ok())
       return status;
   return signature;
 }
@@ -498,11 +503,12 @@ static absl::StatusOr<bool> findOutParameters(const EntrySignature &signature,
       if (hasOutParameters)
         for (const EntryType &type : signature.results)
           if (type.shape &&
-              llvm::any_of(*type.shape, mlir::ShapedType::isDynamic))
+              (!type.isRowMajor ||
+               llvm::any_of(*type.shape, mlir::ShapedType::isDynamic)))
             return absl::InvalidArgumentError(absl::StrCat(
                 "the pipeline makes parameters of the results of @",
-                signature.name, ", and the shape of ", type.text,
-                " is not known"));
+                signature.name, ", and the shape and layout of ", type.text,
+                " are not known"));
       return hasOutParameters;
     }
   return absl::InvalidArgumentError(absl::StrCat(

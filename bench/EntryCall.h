@@ -52,6 +52,9 @@ struct EntryType {
   std::string text; ///< As MLIR prints it.
   NumberType element;
   bool isTensor = false;
+  /// Whether memory in row-major order without gaps is such an array. What is
+  /// returned need not be.
+  bool isRowMajor = true;
   /// Nothing for a scalar. Sizes may be `mlir::ShapedType::kDynamic`.
   std::optional<std::vector<int64_t>> shape;
 };

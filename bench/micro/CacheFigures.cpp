@@ -58,9 +58,10 @@ public:
     if (!cache.ok())
       return cache.status();
     std::unique_ptr<Hits> hits(new Hits(*std::move(cache)));
-    Artifact artifact = Artifact::copyOf("object", std::string(4096, 'x'));
     for (uint64_t number = 0; number < keyCount; ++number) {
       hits->keys.push_back(makeKey(number));
+      // Its own: copies of one count their owners in one place.
+      Artifact artifact = Artifact::copyOf("object", std::string(4096, 'x'));
       if (absl::Status status =
               hits->cache->insert(hits->keys.back(), artifact);
           !status.ok())

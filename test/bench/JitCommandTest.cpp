@@ -60,17 +60,35 @@ protected:
   TemporaryFolder folder;
 };
 
+/// A run of a report; fails the test and is empty where there is none.
 const json::Object &getRun(const json::Object &report, size_t number) {
-  return *(*report.getArray("runs"))[number].getAsObject();
+  static const json::Object none;
+  const json::Array *runs = report.getArray("runs");
+  if (runs && number < runs->size())
+    return *(*runs)[number].getAsObject();
+  ADD_FAILURE() << "there is no run " << number;
+  return none;
 }
 
-/// The results of a run, each as JSON text.
-std::vector<std::string> getResults(const json::Object &report, size_t number,
+/// The entry of a result of a run, by the name of the list that it is in.
+const json::Object &getEntry(const json::Object &report, size_t run,
+                             size_t number, llvm::StringRef list = "results") {
+  static const json::Object none;
+  const json::Array *entries = getRun(report, run).getArray(list);
+  if (entries && number < entries->size())
+    return *(*entries)[number].getAsObject();
+  ADD_FAILURE() << "there is no entry " << number << " of " << list.str();
+  return none;
+}
+
+/// The values of a run, each as JSON text.
+std::vector<std::string> getResults(const json::Object &report, size_t run,
                                     llvm::StringRef list = "results") {
   std::vector<std::string> texts;
-  for (const json::Value &result : *getRun(report, number).getArray(list))
-    texts.push_back(
-        llvm::formatv("{0}", *result.getAsObject()->get("value")));
+  if (const json::Array *entries = getRun(report, run).getArray(list))
+    for (const json::Value &entry : *entries)
+      texts.push_back(
+          llvm::formatv("{0}", *entry.getAsObject()->get("value")));
   return texts;
 }
 
@@ -92,6 +110,7 @@ TEST_F(JitCommandTest, SecondRunHitsFromAnotherContext) {
 
   EXPECT_EQ(result.getString("command"), "jit");
   EXPECT_EQ(result.getString("entry"), "f");
+  ASSERT_TRUE(result.getArray("runs"));
   ASSERT_EQ(result.getArray("runs")->size(), 2u);
   EXPECT_EQ(getRun(result, 0).getString("object"), "compile");
   EXPECT_EQ(getRun(result, 0).getString("code"), "load");
@@ -222,9 +241,7 @@ func.func @f(%from: memref<?xi16>, %to: memref<?xi16>) {
 
   EXPECT_EQ(getResults(result, 0), Texts());
   EXPECT_EQ(getResults(result, 0, "written"), Texts({"[0,1,2,3]"}));
-  const json::Object &written =
-      *(*getRun(result, 0).getArray("written"))[0].getAsObject();
-  EXPECT_EQ(written.getInteger("argument"), 1);
+  EXPECT_EQ(getEntry(result, 0, 0, "written").getInteger("argument"), 1);
 }
 
 TEST_F(JitCommandTest, FreesNeitherArgumentsNorGlobalsNorAnythingTwice) {
@@ -267,9 +284,9 @@ TEST_F(JitCommandTest, ResultsThatThePipelineMakesParametersAreResults) {
       parseReport(runTool({"jit", path, "--entry=batch_matmul_bias_relu",
                            "--arg=0.5", "--arg=0.25", "--json"}));
 
-  const json::Object &product =
-      *(*getRun(result, 0).getArray("results"))[0].getAsObject();
+  const json::Object &product = getEntry(result, 0, 0);
   EXPECT_EQ(product.getString("type"), "tensor<8x32x16xf32>");
+  ASSERT_TRUE(product.getArray("value"));
   const json::Array &values = *product.getArray("value");
   ASSERT_EQ(values.size(), 8u * 32 * 16);
   // 64 products of 1/8, and the bias.
@@ -490,14 +507,11 @@ TEST_F(RunnerTest, GivesTheSameNumber) {
         "  %y = arith.add{2} %x, %x : {0}\n  return %y : {0}\n}\n",
         type, value, type[0]);
     double expected = 0;
-    llvm::StringRef printed = runWithRunner(lower(text), type);
-    ASSERT_FALSE(printed.trim().getAsDouble(expected)) << printed.str();
+    std::string printed = runWithRunner(lower(text), type);
+    ASSERT_FALSE(llvm::StringRef(printed).trim().getAsDouble(expected)) << printed;
 
     json::Object result = report(text, {});
-    EXPECT_EQ((*getRun(result, 0).getArray("results"))[0]
-                  .getAsObject()
-                  ->getNumber("value"),
-              expected);
+    EXPECT_EQ(getEntry(result, 0, 0).getNumber("value"), expected);
   }
 }
 
