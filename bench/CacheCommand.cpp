@@ -219,16 +219,14 @@ static std::vector<PartDifference> findDifferences(const ExplainedKey &first,
         if (each == side)
           list.push_back(part.value);
       }
+  auto show = [](const std::vector<llvm::StringRef> &list) {
+    return list.empty() ? "none" : llvm::join(list, ", ");
+  };
   std::vector<PartDifference> differences;
   for (auto &[name, list] : values[0]) {
     const std::vector<llvm::StringRef> &other = values[1].find(name)->second;
-    if (list == other)
-      continue;
-    PartDifference &difference = differences.emplace_back();
-    difference.name = name.str();
-    for (auto [text, those] :
-         llvm::zip(difference.values, {std::cref(list), std::cref(other)}))
-      text = those.get().empty() ? "none" : llvm::join(those.get(), ", ");
+    if (list != other)
+      differences.push_back({name.str(), {show(list), show(other)}});
   }
   return differences;
 }
