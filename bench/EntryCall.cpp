@@ -327,8 +327,8 @@ bench::parseArguments(const EntrySignature &signature,
 //===----------------------------------------------------------------------===//
 
 /// Whether memory in row-major order without gaps has that layout.
-static bool isRowMajor(mlir::MemRefType type,
-                       llvm::ArrayRef<int64_t> strides, int64_t offset) {
+static bool isRowMajor(mlir::MemRefType type, llvm::ArrayRef<int64_t> strides,
+                       int64_t offset) {
   if (type.getLayout().isIdentity())
     return true;
   // Where bufferization could not tell, it left them open.
@@ -409,7 +409,8 @@ absl::StatusOr<EntrySignature> bench::describeEntry(mlir::ModuleOp module,
     if (absl::Status status = describe(type, /*isArgument=*/true); !status.ok())
       return status;
   for (mlir::Type type : results)
-    if (absl::Status status = describe(type, /*isArgument=*/false); !status.ok())
+    if (absl::Status status = describe(type, /*isArgument=*/false);
+        !status.ok())
       return status;
   return signature;
 }

@@ -6,6 +6,11 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "bench/CompileRun.h"
+#include "bench/ModuleGenerator.h"
+#include "bench/ModuleParser.h"
+#include "bench/ModuleSource.h"
+#include "bench/ModuleVariants.h"
 #include "bench/ThreadTeam.h"
 #include "bench/micro/Figure.h"
 #include "bench/micro/MicroContexts.h"
@@ -21,7 +26,9 @@
 #include "absl/strings/str_cat.h"
 #include "mlir/IR/DialectRegistry.h"
 #include "mlir/Target/LLVMIR/Dialect/All.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/BLAKE3.h"
+#include "llvm/Support/raw_ostream.h"
 
 #include <atomic>
 #include <memory>
@@ -141,6 +148,17 @@ static Samples compareThreads() {
 // The service
 //===----------------------------------------------------------------------===//
 
+/// All dialects, with their translations to LLVM IR.
+static const mlir::DialectRegistry &compilingDialects() {
+  static const mlir::DialectRegistry registry = [] {
+    mlir::DialectRegistry all;
+    registerAll(all);
+    mlir::registerAllToLLVMIRTranslations(all);
+    return all;
+  }();
+  return registry;
+}
+
 namespace {
 
 /// The same service with a cache and without, and a module that it compiles to
@@ -151,8 +169,7 @@ public:
     std::unique_ptr<Services> services(new Services(operations));
     ContextTemplateOptions options;
     options.populate = [](mlir::DialectRegistry &registry) {
-      registerAll(registry);
-      mlir::registerAllToLLVMIRTranslations(registry);
+      compilingDialects().appendTo(registry);
     };
     absl::StatusOr<std::shared_ptr<const ContextTemplate>> contextTemplate =
         ContextTemplate::create(std::move(options));
@@ -353,6 +370,76 @@ static Samples compareFlight() {
   return (*services)->finish(std::move(samples));
 }
 
+//===----------------------------------------------------------------------===//
+// Serving
+//===----------------------------------------------------------------------===//
+
+/// Requests a second of a service over those of a server that makes a new
+/// context for each, on two threads, which give object files. So many percent of
+/// the requests bring a module that came before.
+static Samples compareServing(std::vector<ModuleSource> sources,
+                              unsigned duplicates, unsigned requests) {
+  CompileRunOptions options;
+  options.setup.registry = &compilingDialects();
+  options.setup.threads = 2;
+  options.setup.output = CompileOutput::Object;
+  // One pool serves all, so its contexts have what any of the pipelines wants.
+  std::vector<std::string> pipelines;
+  for (const ModuleSource &source : sources)
+    pipelines.push_back(source.pipeline);
+  options.setup.preload.emplace();
+  options.setup.preloadForPipeline =
+      "builtin.module(" + llvm::join(pipelines, ",") + ")";
+  options.modes = {"fresh", "service"};
+  options.requests = requests;
+  options.warmup = static_cast<unsigned>(sources.size()) * 2;
+  options.duplicates = duplicates;
+  options.measureMemory = false;
+
+  absl::StatusOr<std::unique_ptr<ThreadTeam>> team = ThreadTeam::create(1);
+  if (!team.ok())
+    return team.status();
+  (*team)->runOnOne([&] {
+    numberSources(sources, compilingDialects(),
+                  /*allowUnregisteredDialects=*/false);
+  });
+
+  std::vector<double> samples;
+  for (int repetition = 0; repetition < repetitions; ++repetition) {
+    absl::StatusOr<CompileRunOutcome> outcome = measureModes(sources, options);
+    if (!outcome.ok())
+      return outcome.status();
+    for (const RequestFailure &failure : outcome->failures)
+      return absl::InternalError(
+          absl::StrCat(sources[failure.module].name, ": ", failure.message));
+    for (const ResultMismatch &mismatch : outcome->mismatches)
+      return absl::InternalError(absl::StrCat(sources[mismatch.module].name,
+                                              ", ", mismatch.mode, ": ",
+                                              mismatch.message));
+    samples.push_back(outcome->modes[1].getThroughput() /
+                      outcome->modes[0].getThroughput());
+  }
+  return samples;
+}
+
+/// Modules that take a second to compile.
+static std::vector<ModuleSource> makeLargeModules() {
+  std::vector<ModuleSource> sources;
+  for (unsigned seed = 0; seed < 2; ++seed) {
+    GeneratorOptions options;
+    options.functions = 100;
+    options.seed = seed;
+    std::string text;
+    llvm::raw_string_ostream stream(text);
+    generateModule(options, stream);
+    ModuleSource &source = sources.emplace_back();
+    source.name = absl::StrCat("generated ", seed);
+    source.bytes = copyAligned(text, source.name);
+    source.pipeline = findPipelineComment(text).value_or("").str();
+  }
+  return sources;
+}
+
 std::vector<Figure> bench::makeCacheFigures() {
   constexpr auto atMost = Figure::Bound::AtMost;
   return {
@@ -366,6 +453,14 @@ std::vector<Figure> bench::makeCacheFigures() {
       {"R15",
        "64 threads that ask for one key over one compile awaited at a latch",
        atMost, 1.1, "x", compareFlight},
+      {"R16", "a service over fresh contexts, objects, 90 % duplicates",
+       Figure::Bound::AtLeast, 8, "x",
+       [] { return compareServing(readBundledModules(), 90, 180); }},
+      {"R16b", "the same without duplicates", Figure::Bound::AtLeast, 1.3, "x",
+       [] { return compareServing(readBundledModules(), 0, 54); }},
+      {"R16b-large", "the same, modules of 100 functions",
+       Figure::Bound::AtLeast, 0.97, "x",
+       [] { return compareServing(makeLargeModules(), 0, 6); }},
       {"R17", "the service around a compile that hits, without the fingerprint",
        atMost, 2, "us", measureService},
   };

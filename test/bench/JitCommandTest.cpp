@@ -49,7 +49,8 @@ protected:
     arguments.insert(arguments.begin(), {"jit", write(text)});
     return runTool(arguments);
   }
-  json::Object report(llvm::StringRef text, std::vector<std::string> arguments) {
+  json::Object report(llvm::StringRef text,
+                      std::vector<std::string> arguments) {
     arguments.push_back("--json");
     return parseReport(run(text, std::move(arguments)));
   }
@@ -87,8 +88,7 @@ std::vector<std::string> getResults(const json::Object &report, size_t run,
   std::vector<std::string> texts;
   if (const json::Array *entries = getRun(report, run).getArray(list))
     for (const json::Value &entry : *entries)
-      texts.push_back(
-          llvm::formatv("{0}", *entry.getAsObject()->get("value")));
+      texts.push_back(llvm::formatv("{0}", *entry.getAsObject()->get("value")));
   return texts;
 }
 
@@ -128,8 +128,7 @@ TEST_F(JitCommandTest, SecondRunHitsFromAnotherContext) {
 }
 
 TEST_F(JitCommandTest, PrintsStagesAndResults) {
-  ToolRun tool =
-      run(sum, {"--entry=f", "--arg=40", "--arg=2", "--runs=3"});
+  ToolRun tool = run(sum, {"--entry=f", "--arg=40", "--arg=2", "--runs=3"});
 
   EXPECT_EQ(tool.status, 0) << tool.err;
   EXPECT_THAT(tool.out, testing::ContainsRegex("\n1 +[0-9.]+ +[0-9.]+ +compile "
@@ -164,7 +163,8 @@ func.func @f() -> i32 {
 //===----------------------------------------------------------------------===//
 
 TEST_F(JitCommandTest, PassesNumbersOfEveryType) {
-  json::Object result = report(R"mlir(
+  json::Object result =
+      report(R"mlir(
 func.func @f(%a: i1, %b: i8, %c: i16, %d: i32, %e: i64, %f: index, %g: f16,
              %h: bf16, %i: f32, %j: f64)
     -> (i1, i8, i16, i32, i64, index, f16, bf16, f32, f64) {
@@ -172,11 +172,9 @@ func.func @f(%a: i1, %b: i8, %c: i16, %d: i32, %e: i64, %f: index, %g: f16,
       : i1, i8, i16, i32, i64, index, f16, bf16, f32, f64
 }
 )mlir",
-                               {"--entry=f", "--arg=true", "--arg=-128",
-                                "--arg=-2", "--arg=0x10",
-                                "--arg=-9223372036854775808", "--arg=7",
-                                "--arg=-1.5", "--arg=2.5", "--arg=1e10",
-                                "--arg=0.1"});
+             {"--entry=f", "--arg=true", "--arg=-128", "--arg=-2", "--arg=0x10",
+              "--arg=-9223372036854775808", "--arg=7", "--arg=-1.5",
+              "--arg=2.5", "--arg=1e10", "--arg=0.1"});
 
   EXPECT_EQ(getResults(result, 0),
             Texts({"1", "-128", "-2", "16", "-9223372036854775808", "7", "-1.5",
@@ -222,22 +220,21 @@ TEST_F(JitCommandTest, PassesAndReturnsArrays) {
 TEST_F(JitCommandTest, PrintsArraysByRows) {
   ToolRun tool = run(scale, {"--entry=f", "--arg=iota", "--arg=1"});
 
-  EXPECT_THAT(tool.out,
-              HasSubstr("result 0: tensor<2x3xf32> =\n"
-                        "  [[0, 1, 2],\n"
-                        "   [3, 4, 5]]\n"
-                        "result 1: i32 = 7\n"));
+  EXPECT_THAT(tool.out, HasSubstr("result 0: tensor<2x3xf32> =\n"
+                                  "  [[0, 1, 2],\n"
+                                  "   [3, 4, 5]]\n"
+                                  "result 1: i32 = 7\n"));
 }
 
 TEST_F(JitCommandTest, ShowsMemrefsThatTheCallWroteTo) {
-  json::Object result = report(R"mlir(
+  json::Object result =
+      report(R"mlir(
 func.func @f(%from: memref<?xi16>, %to: memref<?xi16>) {
   memref.copy %from, %to : memref<?xi16> to memref<?xi16>
   return
 }
 )mlir",
-                               {"--entry=f", "--arg=4xi16=iota",
-                                "--arg=4xi16=9"});
+             {"--entry=f", "--arg=4xi16=iota", "--arg=4xi16=9"});
 
   EXPECT_EQ(getResults(result, 0), Texts());
   EXPECT_EQ(getResults(result, 0, "written"), Texts({"[0,1,2,3]"}));
@@ -302,16 +299,16 @@ llvm.func @f(%a: f64, %b: f64) -> f64 {
   llvm.return %c : f64
 }
 )mlir");
-  json::Object result = parseReport(runTool(
-      {"jit", path, "--entry=f", "--arg=1.5", "--arg=3", "--json"}));
+  json::Object result = parseReport(
+      runTool({"jit", path, "--entry=f", "--arg=1.5", "--arg=3", "--json"}));
 
   EXPECT_EQ(getResults(result, 0), Texts({"4.5"}));
 }
 
 TEST_F(JitCommandTest, CompilesAtEveryLevelAndForTheGenericCpu) {
   std::vector<std::string> keys;
-  for (const char *flag : {"--opt=0", "--opt=1", "--opt=2", "--opt=3",
-                           "--cpu=generic"}) {
+  for (const char *flag :
+       {"--opt=0", "--opt=1", "--opt=2", "--opt=3", "--cpu=generic"}) {
     json::Object result =
         report(sum, {"--entry=f", "--arg=1", "--arg=2", flag});
     EXPECT_EQ(getResults(result, 0), Texts({"3"})) << flag;
@@ -325,8 +322,8 @@ TEST_F(JitCommandTest, CompilesAtEveryLevelAndForTheGenericCpu) {
 //===----------------------------------------------------------------------===//
 
 TEST_F(JitCommandTest, EntryHasToBeDefined) {
-  ToolRun tool = run(std::string(sum) + "func.func private @g()",
-                     {"--entry=nobody"});
+  ToolRun tool =
+      run(std::string(sum) + "func.func private @g()", {"--entry=nobody"});
   EXPECT_EQ(tool.status, 2);
   EXPECT_THAT(tool.err, HasSubstr("@nobody is not defined; there are @f\n"));
 
@@ -349,7 +346,9 @@ TEST_F(JitCommandTest, ArgumentsHaveToFit) {
   for (const Case &wrong : std::vector<Case>{
            {"i32", {}, "@f takes 1 argument, (i32), and 0 are given"},
            {"i32", {"1", "2"}, "@f takes 1 argument, (i32), and 2 are given"},
-           {"i32", {"1.5"}, "argument 0 of @f: '1.5' is not a number of type i32"},
+           {"i32",
+            {"1.5"},
+            "argument 0 of @f: '1.5' is not a number of type i32"},
            {"i8", {"256"}, "'256' is not a number of type i8"},
            {"i1", {"2"}, "'2' is not a number of type i1"},
            {"f32", {"one"}, "'one' is not a number of type f32"},
@@ -379,19 +378,18 @@ TEST_F(JitCommandTest, TypesHaveToBeOnesThatCanBePassed) {
   for (const char *type :
        {"vector<4xf32>", "memref<*xf32>", "memref<4xf32, 1>", "complex<f32>",
         "memref<4xi3>", "f80", "memref<4xf32, strided<[2]>>", "!llvm.ptr"}) {
-    ToolRun tool = run("func.func @f(%a: " + std::string(type) +
-                           ") {\n  return\n}\n",
-                       {"--entry=f", "--arg=1"});
+    ToolRun tool =
+        run("func.func @f(%a: " + std::string(type) + ") {\n  return\n}\n",
+            {"--entry=f", "--arg=1"});
     EXPECT_EQ(tool.status, 2) << type;
-    EXPECT_THAT(tool.err, HasSubstr("cannot be called with " +
-                                    std::string(type)));
+    EXPECT_THAT(tool.err,
+                HasSubstr("cannot be called with " + std::string(type)));
   }
 }
 
 TEST_F(JitCommandTest, PipelineHasToLowerTheFunction) {
   std::string path = folder.write("none.mlir", sum);
-  ToolRun tool =
-      runTool({"jit", path, "--entry=f", "--arg=1", "--arg=2"});
+  ToolRun tool = runTool({"jit", path, "--entry=f", "--arg=1", "--arg=2"});
   EXPECT_EQ(tool.status, 1);
   EXPECT_THAT(tool.err, HasSubstr("func.func"));
 }
@@ -508,7 +506,8 @@ TEST_F(RunnerTest, GivesTheSameNumber) {
         type, value, type[0]);
     double expected = 0;
     std::string printed = runWithRunner(lower(text), type);
-    ASSERT_FALSE(llvm::StringRef(printed).trim().getAsDouble(expected)) << printed;
+    ASSERT_FALSE(llvm::StringRef(printed).trim().getAsDouble(expected))
+        << printed;
 
     json::Object result = report(text, {});
     EXPECT_EQ(getEntry(result, 0, 0).getNumber("value"), expected);
