@@ -19,7 +19,7 @@ using namespace ctxpool::bench;
 
 // The one place that knows all commands. A command parses its own options.
 static constexpr Command commands[] = {
-    {"cache", "Tell what a compile cache knows a module by", runCache},
+    {"cache", "Look into compile caches, fill and clear them", runCache},
     {"compile",
      "Serve modules with fresh and pooled contexts and caches, and compare",
      runCompile},

@@ -34,7 +34,8 @@ struct Figure {
   Bound bound;
   double asked;
   std::string unit; ///< `x` for a ratio, a unit of time; empty for a count.
-  /// Takes the figure, at least `repetitions` times.
+  /// Takes the figure, at least `repetitions` times. Unimplemented, which is no
+  /// failure: the machine or the build lacks what it takes.
   std::function<absl::StatusOr<std::vector<double>>()> measure;
 
   bool isReachedBy(double value) const {
@@ -54,6 +55,9 @@ std::vector<Figure> makeContextFigures();
 
 /// The figures of digests and comparisons.
 std::vector<Figure> makeIrFigures();
+
+/// The figures of folders and servers that caches keep artifacts in.
+std::vector<Figure> makeTierFigures();
 
 /// The figures of modules that move between contexts.
 std::vector<Figure> makeTransferFigures();

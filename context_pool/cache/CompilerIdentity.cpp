@@ -113,8 +113,10 @@ std::string digestContents(llvm::ArrayRef<llvm::StringRef> constants,
 
 LoadedObject readObject(const dl_phdr_info &info, bool isExecutable) {
   auto at = [&](uint64_t address, uint64_t size) {
-    return llvm::StringRef(
-        reinterpret_cast<const char *>(info.dlpi_addr + address), size);
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): the loader has numbers.
+    const void *start =
+        reinterpret_cast<const void *>(info.dlpi_addr + address);
+    return llvm::StringRef(static_cast<const char *>(start), size);
   };
 
   llvm::StringRef buildId;
@@ -177,8 +179,12 @@ LoadedObject readObject(const dl_phdr_info &info, bool isExecutable) {
     object.needed.push_back(stringAt(offset).str());
   if (soname && !isExecutable)
     object.name = stringAt(*soname).str();
-  for (llvm::StringRef word : {"mlir", "MLIR", "llvm", "LLVM"})
-    object.namesCompiler |= table.contains(word);
+  // What is rarest comes last: a word that is absent takes reading the table,
+  // which is megabytes for LLVM.
+  for (llvm::StringRef word : {"llvm", "mlir", "LLVM", "MLIR"})
+    if (!object.namesCompiler)
+      object.namesCompiler =
+          memmem(table.data(), table.size(), word.data(), word.size());
   return object;
 }
 
