@@ -497,8 +497,9 @@ absl::StatusOr<CompileRunOutcome> Measurement::run() {
     outcome.modes.back().latenciesUs.resize(sources.size());
   }
   // First of all, while this process has no thread but this one.
-  if (absl::Status status = measureMemory(outcome); !status.ok())
-    return status;
+  if (options.measureMemory)
+    if (absl::Status status = measureMemory(outcome); !status.ok())
+      return status;
 
   absl::StatusOr<std::unique_ptr<ThreadTeam>> team =
       ThreadTeam::create(options.setup.threads);

@@ -41,6 +41,10 @@ struct CompileRunOptions {
   /// its own, made before it is measured.
   bool bringLive = false;
 
+  /// Whether the peak memory of the modes is measured: by processes that are
+  /// forked, so only while this one has a single thread.
+  bool measureMemory = true;
+
   /// Called now and then with what is going on and how much of it is done,
   /// between 0 and 1. May be empty.
   std::function<void(llvm::StringRef activity, double done)> onProgress;

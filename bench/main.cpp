@@ -27,6 +27,7 @@ static constexpr Command commands[] = {
     {"diff", "Print the first difference of two modules", runDiff},
     {"fingerprint", "Print the digest of each module", runFingerprint},
     {"generate", "Print a module of a given size", runGenerate},
+    {"jit", "Compile a module and call a function of it, twice", runJit},
     {"micro", "Measure the parts of the library", runMicro},
     {"transfer", "Compare the ways of a module into another context",
      runTransfer},

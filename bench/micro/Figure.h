@@ -33,7 +33,7 @@ struct Figure {
   std::string what; ///< One line for a reader who knows the library.
   Bound bound;
   double asked;
-  std::string unit; ///< `x` for a ratio; empty for a count.
+  std::string unit; ///< `x` for a ratio, a unit of time; empty for a count.
   /// Takes the figure, at least `repetitions` times. Unimplemented, which is no
   /// failure: the machine or the build lacks what it takes.
   std::function<absl::StatusOr<std::vector<double>>()> measure;
@@ -46,6 +46,9 @@ struct Figure {
 /// How often a figure is taken at least. Odd, so that the median is one of
 /// them.
 constexpr int repetitions = 7;
+
+/// The figures of the cache and the compile service.
+std::vector<Figure> makeCacheFigures();
 
 /// The figures of templates and the pool.
 std::vector<Figure> makeContextFigures();

@@ -63,7 +63,8 @@ static std::string format(double value) {
 
 static std::vector<Figure> makeFigures() {
   std::vector<Figure> figures = makeContextFigures();
-  for (auto *make : {makeIrFigures, makeTransferFigures, makeTierFigures})
+  for (auto *make :
+       {makeIrFigures, makeTransferFigures, makeCacheFigures, makeTierFigures})
     for (Figure &figure : make())
       figures.push_back(std::move(figure));
   return figures;
