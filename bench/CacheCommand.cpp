@@ -6,6 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "bench/CacheSubcommands.h"
 #include "bench/CommandLine.h"
 #include "bench/Commands.h"
 #include "bench/CompileMode.h"
@@ -13,6 +14,7 @@
 #include "bench/ModuleParser.h"
 #include "bench/ModuleSource.h"
 #include "bench/PipelineFlags.h"
+#include "bench/RecipeFlags.h"
 #include "bench/ReportFlag.h"
 #include "bench/StructuralFlags.h"
 #include "bench/ThreadTeam.h"
@@ -39,8 +41,7 @@ using namespace ctxpool;
 using namespace ctxpool::bench;
 namespace cl = llvm::cl;
 
-/// `parseCommandLine` for `cache NAME ...`, which is one word to LLVM.
-static bool parseSubcommandLine(int argc, char **argv, cl::SubCommand &command,
+bool bench::parseSubcommandLine(int argc, char **argv, cl::SubCommand &command,
                                 cl::OptionCategory &category,
                                 llvm::StringRef explanation) {
   std::string name = command.getName().str();
@@ -66,41 +67,7 @@ static PipelineFlags
     pipelineFlags(explainCommand, explainCategory,
                   "overrides the one that a file names in its first\n"
                   "line, // PIPELINE: <text>");
-static cl::opt<std::string>
-    target("target", cl::sub(explainCommand), cl::cat(explainCategory),
-           cl::value_desc("triple"),
-           cl::desc("Target triple (default: this machine's)"));
-static cl::opt<std::string>
-    cpu("cpu", cl::sub(explainCommand), cl::cat(explainCategory),
-        cl::value_desc("name"),
-        cl::desc("CPU, as LLVM's -mcpu, or native (default: the target's\n"
-                 "generic one)"));
-static cl::opt<std::string>
-    features("features", cl::sub(explainCommand), cl::cat(explainCategory),
-             cl::value_desc("+a,-b,..."),
-             cl::desc("Features of the CPU, as LLVM's -mattr"));
-static cl::opt<std::string>
-    codeModel("code-model", cl::sub(explainCommand), cl::cat(explainCategory),
-              cl::value_desc("name"),
-              cl::desc("tiny, small, kernel, medium or large (default: the\n"
-                       "target's own)"));
-static cl::opt<unsigned>
-    optimizationLevel("opt-level", cl::sub(explainCommand),
-                      cl::cat(explainCategory), cl::value_desc("0..3"),
-                      cl::init(CompileRecipe().optimizationLevel),
-                      cl::desc("Optimisation level (default: 2)"));
-static cl::opt<std::string>
-    outputName("output", cl::sub(explainCommand), cl::cat(explainCategory),
-               cl::value_desc("what"), cl::init("module"),
-               cl::desc("What comes out: module (default), llvmir or object"));
-static cl::opt<std::string>
-    options("options", cl::sub(explainCommand), cl::cat(explainCategory),
-            cl::value_desc("text"),
-            cl::desc("Whatever else the compiler is told"));
-static cl::list<std::string>
-    extra("extra", cl::sub(explainCommand), cl::cat(explainCategory),
-          cl::value_desc("text"),
-          cl::desc("A further input that changes the result; may be repeated"));
+static RecipeFlags recipeFlags(explainCommand, explainCategory);
 static StructuralFlags structuralFlags(explainCommand, explainCategory);
 static ReportFlag reportFlag(explainCommand, explainCategory);
 static constexpr llvm::StringLiteral explanation = R"(
@@ -179,14 +146,8 @@ explainModule(const ModuleSource &source,
       makeRecipe(pipelineFlags.getPipeline().empty()
                      ? source.getPipeline()
                      : llvm::StringRef(pipelineFlags.getPipeline()),
-                 *findCompileOutput(outputName));
-  recipe.target = target;
-  recipe.cpu = cpu;
-  recipe.features = features;
-  recipe.codeModel = codeModel;
-  recipe.optimizationLevel = optimizationLevel;
-  recipe.options += options;
-  recipe.extra = extra;
+                 recipeFlags.getOutput());
+  recipeFlags.apply(recipe);
   absl::StatusOr<ResolvedRecipe> resolved = ResolvedRecipe::create(recipe);
   if (!resolved.ok())
     return resolved.status();
@@ -303,14 +264,9 @@ static int runExplain(int argc, char **argv) {
                           std::to_string(explainFiles.size()) + " given",
                       "cache explain");
   for (const std::string &complaint :
-       {checkFiles(explainFiles), reportFlag.check()})
+       {checkFiles(explainFiles), reportFlag.check(), recipeFlags.check()})
     if (!complaint.empty())
       return usageError(complaint, "cache explain");
-  if (!findCompileOutput(outputName))
-    return usageError("--output: '" + outputName +
-                          "' is not an output; the outputs are " +
-                          llvm::join(getCompileOutputNames(), ", "),
-                      "cache explain");
   mlir::DialectRegistry registry;
   if (pipelineFlags.setUp(registry, "cache explain"))
     return exitUsage;
@@ -361,12 +317,20 @@ static int runExplain(int argc, char **argv) {
 //===----------------------------------------------------------------------===//
 
 static constexpr Command subcommands[] = {
+    {"clear", "Delete all that a cache holds", runCacheClear},
     {"explain", "Print what goes into a module's key, or tell two keys apart",
      runExplain},
+    {"gc", "Delete what a folder holds and no cache uses any more", runCacheGc},
+    {"list", "Print what a cache holds", runCacheList},
+    {"stats", "Print how much a cache holds, and how a server does",
+     runCacheStats},
+    {"verify", "Read all that a cache holds, and print what is damaged",
+     runCacheVerify},
+    {"warm", "Compile modules into a cache", runCacheWarm},
 };
 
 static void printHelp(llvm::raw_ostream &stream) {
-  stream << "OVERVIEW: looks into compile caches\n\n"
+  stream << "OVERVIEW: fills compile caches, and looks into them\n\n"
          << "USAGE: ctxpool-bench cache SUBCOMMAND [options]\n\n"
          << "SUBCOMMANDS:\n";
   printCommands(stream, subcommands);

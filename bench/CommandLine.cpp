@@ -26,8 +26,24 @@ void bench::printCommands(llvm::raw_ostream &stream,
            << "\n";
 }
 
+std::string bench::hidePasswords(llvm::StringRef text) {
+  for (llvm::StringRef scheme : {"redis://", "rediss://"}) {
+    size_t begin = text.find(scheme);
+    // A password that was not encoded may have anything in it, this too.
+    size_t end = text.rfind('@');
+    if (begin == llvm::StringRef::npos || end == llvm::StringRef::npos ||
+        end < begin)
+      continue;
+    return (text.take_front(begin + scheme.size()) + "***" +
+            text.drop_front(end))
+        .str();
+  }
+  return text.str();
+}
+
 void bench::printError(const llvm::Twine &message) {
-  llvm::errs() << "ctxpool-bench: error: " << message << "\n";
+  llvm::errs() << "ctxpool-bench: error: " << hidePasswords(message.str())
+               << "\n";
 }
 
 void bench::printWarning(const llvm::Twine &message) {

@@ -36,7 +36,11 @@ struct Command {
 /// Prints the commands, one on a line.
 void printCommands(llvm::raw_ostream &stream, llvm::ArrayRef<Command> commands);
 
-/// Prints `ctxpool-bench: error: <message>` to stderr.
+/// `text` with what stands before the host in a URL of a Redis server replaced by
+/// `***`.
+std::string hidePasswords(llvm::StringRef text);
+
+/// Prints `ctxpool-bench: error: <message>` to stderr, without passwords.
 void printError(const llvm::Twine &message);
 
 /// `message` with `file` in front, unless it names the file itself,

@@ -20,6 +20,7 @@ int runGenerate(int argc, char **argv);
 int runDialects(int argc, char **argv);
 int runDiff(int argc, char **argv);
 int runFingerprint(int argc, char **argv);
+int runJit(int argc, char **argv);
 int runMicro(int argc, char **argv);
 int runTransfer(int argc, char **argv);
 

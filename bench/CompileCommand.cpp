@@ -6,6 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "bench/CacheFlags.h"
 #include "bench/CommandLine.h"
 #include "bench/Commands.h"
 #include "bench/CompileInput.h"
@@ -111,6 +112,7 @@ static cl::list<std::string> preloadNames(
     cl::desc("Dialects that the pool's contexts begin with: pipeline\n"
              "(default: what the pipelines' passes depend on), all,\n"
              "none, or names a,b,c"));
+static CacheFlags cacheFlags(compileCommand, category);
 static ReportFlag reportFlag(compileCommand, category);
 static cl::opt<bool>
     perModule("per-module", cl::sub(compileCommand), cl::cat(category),
@@ -138,6 +140,11 @@ their attribute llvm.ident, which no compiler minds and all results hold: 0 for
 those that repeat, and each other number once. With --output=llvmir or object, the
 pipelines have to end in the LLVM dialect; of the bundled modules, the GPU kernels,
 which no code for this machine can be made of, are left out.
+
+With --cache-dir or --remote, the caches of pool+cache and service outlive the run,
+and share all but their memory: one finds what the other has compiled, so give
+--modes one of them to see what a second process gains. What was compiled before
+counts as a hit. CTXPOOL_* variables stand for options that are not given.
 )";
 
 //===----------------------------------------------------------------------===//
@@ -147,6 +154,10 @@ which no code for this machine can be made of, are left out.
 /// Whether contexts of the mode are those of a template.
 static bool usesPool(llvm::StringRef mode) {
   return mode != "fresh" && mode != "fresh-lazy";
+}
+
+static bool usesCache(llvm::StringRef mode) {
+  return mode == "pool+cache" || mode == "service";
 }
 
 /// Why an option of the command line is wrong; empty where none is. Looks at
@@ -189,6 +200,10 @@ static std::string checkOptions() {
   if (preloadNames.getNumOccurrences() && !modeNames.empty() &&
       llvm::none_of(modeNames, usesPool))
     return "--preload is about modes with a pool, which --modes leaves out";
+  if (cacheFlags.areGiven() && !modeNames.empty() &&
+      llvm::none_of(modeNames, usesCache))
+    return "--cache-dir and the like are about modes with a cache, which "
+           "--modes leaves out";
   for (const std::string &name : preloadNames)
     if ((name == "all" || name == "none" || name == "pipeline") &&
         preloadNames.size() > 1)
@@ -375,8 +390,11 @@ static void printHeader(llvm::ArrayRef<ModuleSource> sources,
                << " % of the requests repeat a module"
                << (leftOut.empty() ? ""
                                    : ", left out: " + llvm::join(leftOut, ", "))
-               << "\n"
-               << environment.describeBuild() << "\n"
+               << "\n";
+  if (!options.setup.cache.directory.empty() ||
+      !options.setup.cache.remote.empty() || cacheFlags.areGiven())
+    llvm::outs() << "cache: " << describeCache(options.setup.cache) << "\n";
+  llvm::outs() << environment.describeBuild() << "\n"
                << environment.cpuCount << " x " << environment.cpu << ", "
                << environment.operatingSystem << "\n\n";
 }
@@ -410,8 +428,9 @@ static void printCaches(const CompileRunOutcome &outcome) {
   if (llvm::none_of(outcome.modes, [](auto &mode) { return bool(mode.cache); }))
     return;
   TextTable table;
-  table.addRow({"cache of", "asked", "hits", "hit rate", "compiles", "failed",
-                "waits joined", "time saved s"});
+  table.addRow({"cache of", "asked", "hits", "hit rate", "on disk", "remote",
+                "compiles", "failed", "waits joined", "time saved s",
+                "tier faults"});
   table.addRule();
   for (const ModeOutcome &mode : outcome.modes)
     if (const std::optional<CacheOutcome> &cache = mode.cache)
@@ -419,8 +438,10 @@ static void printCaches(const CompileRunOutcome &outcome) {
           {mode.mode, std::to_string(cache->requests),
            std::to_string(cache->hits),
            llvm::formatv("{0:P1}", cache->getHitRate()).str(),
+           std::to_string(cache->diskHits), std::to_string(cache->remoteHits),
            std::to_string(cache->compiles), std::to_string(cache->failures),
-           std::to_string(cache->joined), formatNumber(cache->secondsSaved)});
+           std::to_string(cache->joined), formatNumber(cache->secondsSaved),
+           std::to_string(cache->tierErrors)});
   llvm::outs() << "\n";
   table.print(llvm::outs());
 }
@@ -521,13 +542,18 @@ static std::string getSpeedupName(const ModeOutcome &mode,
 static llvm::json::Value makeCache(const std::optional<CacheOutcome> &cache) {
   if (!cache)
     return nullptr;
-  return llvm::json::Object{{"requests", cache->requests},
-                            {"hits", cache->hits},
-                            {"hit_rate", cache->getHitRate()},
-                            {"compiles", cache->compiles},
-                            {"failures", cache->failures},
-                            {"waits_joined", cache->joined},
-                            {"time_saved_seconds", cache->secondsSaved}};
+  return llvm::json::Object{
+      {"requests", cache->requests},
+      {"hits", cache->hits},
+      {"hit_rate", cache->getHitRate()},
+      {"disk_hits", cache->diskHits},
+      {"remote_hits", cache->remoteHits},
+      {"compiles", cache->compiles},
+      {"failures", cache->failures},
+      {"waits_joined", cache->joined},
+      {"time_saved_seconds", cache->secondsSaved},
+      {"tier_errors", cache->tierErrors},
+      {"last_tier_error", llvm::json::fixUTF8(cache->lastTierError)}};
 }
 
 static llvm::json::Object makeJson(const CompileRunOutcome &outcome,
@@ -540,6 +566,11 @@ static llvm::json::Object makeJson(const CompileRunOutcome &outcome,
   report["input"] = inputName;
   report["output"] = outputName;
   report["duplicates_percent"] = duplicatePercent.getValue();
+  const CompileCacheOptions &cache = options.setup.cache;
+  report["cache_directory"] = llvm::json::fixUTF8(cache.directory);
+  report["cache_directory_bytes"] = cache.directoryBytes;
+  report["cache_remote"] = llvm::json::fixUTF8(hidePasswords(cache.remote));
+  report["cache_mode"] = getCacheModeName(cache.mode);
   report["left_out"] = llvm::json::Array(leftOut);
   report["requests"] = options.requests;
   report["warmup"] = options.warmup;
@@ -607,6 +638,10 @@ int bench::runCompile(int argc, char **argv) {
   if (std::string complaint = checkOptions(); !complaint.empty())
     return usageError(complaint, "compile");
 
+  absl::StatusOr<CompileCacheOptions> cache = cacheFlags.getOptions();
+  if (!cache.ok())
+    return usageError(std::string(cache.status().message()), "compile");
+
   mlir::DialectRegistry registry;
   if (int status = pipelineFlags.setUp(registry, "compile"))
     return status;
@@ -626,6 +661,7 @@ int bench::runCompile(int argc, char **argv) {
   options.setup.registry = &registry;
   options.setup.allowUnregisteredDialects = allowUnregistered;
   options.setup.output = output;
+  options.setup.cache = *std::move(cache);
   options.setup.threads = threadCount.getNumOccurrences()
                               ? threadCount.getValue()
                               : std::min(getEnvironment().cpuCount, maxThreads);
@@ -691,6 +727,12 @@ int bench::runCompile(int argc, char **argv) {
                 options.modes.size(), "failed");
   printProblems(llvm::ArrayRef(outcome->mismatches), sources,
                 options.modes.size(), "differed");
+  // They fail no request.
+  for (const ModeOutcome &mode : outcome->modes)
+    if (mode.cache && mode.cache->tierErrors)
+      printWarning(llvm::formatv(
+          "the cache of {0} had {1} faults, the last: {2}", mode.mode,
+          mode.cache->tierErrors, mode.cache->lastTierError));
 
   if (reportFlag.leavesStandardOutput()) {
     printHeader(sources, options, leftOut);

@@ -271,6 +271,12 @@ private:
   llvm::StringMap<std::unique_ptr<T>> entries ABSL_GUARDED_BY(mutex);
 };
 
+CompileCacheStats getStatsOf(CompileCache &cache) {
+  // What could not be written is in the counts.
+  cache.flush().IgnoreError();
+  return cache.getStats();
+}
+
 class CachedPoolMode final : public PoolMode {
 public:
   CachedPoolMode(std::unique_ptr<ContextPool> pool, CompileOutput output,
@@ -281,7 +287,7 @@ public:
 
   llvm::StringRef getName() const override { return "pool+cache"; }
   std::optional<CompileCacheStats> getCacheStats() const override {
-    return cache->getStats();
+    return getStatsOf(*cache);
   }
 
   Result serve(const ModuleSource &source) override {
@@ -342,7 +348,7 @@ public:
   }
   bool keepsContexts() const override { return true; }
   std::optional<CompileCacheStats> getCacheStats() const override {
-    return cache->getStats();
+    return getStatsOf(*cache);
   }
 
   Result serve(const ModuleSource &source) override {
@@ -376,8 +382,8 @@ Result bench::serveInLease(ContextLease &lease, const ModuleSource &source) {
                         {});
 }
 
-static absl::StatusOr<std::unique_ptr<ContextPool>>
-createPool(const CompileSetup &setup) {
+absl::StatusOr<std::unique_ptr<ContextPool>>
+bench::createPool(const CompileSetup &setup) {
   ContextTemplateOptions options;
   options.name = "ctxpool-bench";
   options.populate = [&](mlir::DialectRegistry &registry) {
@@ -410,7 +416,8 @@ createPooledMode(llvm::StringRef name, const CompileSetup &setup) {
   if (name == "pool")
     return std::make_unique<PoolMode>(*std::move(pool), setup.output,
                                       *std::move(generator));
-  absl::StatusOr<std::unique_ptr<CompileCache>> cache = CompileCache::create();
+  absl::StatusOr<std::unique_ptr<CompileCache>> cache =
+      CompileCache::create(setup.cache);
   if (!cache.ok())
     return cache.status();
   if (name == "service")

@@ -29,6 +29,7 @@ class DialectRegistry;
 
 namespace ctxpool {
 class ContextLease;
+class ContextPool;
 } // namespace ctxpool
 
 namespace ctxpool::bench {
@@ -62,6 +63,10 @@ struct CompileSetup {
   /// What a request gets. Code is for this machine's target and its generic CPU,
   /// at optimisation level 2.
   CompileOutput output = CompileOutput::Module;
+
+  /// The caches of the modes that have one: each has its own, and what is behind
+  /// memory in common.
+  CompileCacheOptions cache;
 };
 
 /// A compile server in one way of dealing with contexts.
@@ -94,7 +99,8 @@ public:
   /// Whether a request is served by contexts that were made before it.
   virtual bool keepsContexts() const { return false; }
 
-  /// What its cache did so far; nothing where it has none.
+  /// What its cache did so far, once what waits to be written is; nothing where
+  /// it has none.
   virtual std::optional<CompileCacheStats> getCacheStats() const {
     return std::nullopt;
   }
@@ -114,6 +120,12 @@ public:
 ///   service     a `CompileService` for each pipeline, all on one pool and one
 ///               cache, called on the threads of the requests
 llvm::ArrayRef<llvm::StringRef> getCompileModeNames();
+
+/// A pool of contexts as the setup wants them, for its threads.
+///
+/// Errors: what the template's or the pool's `create` returned.
+absl::StatusOr<std::unique_ptr<ContextPool>>
+createPool(const CompileSetup &setup);
 
 /// What the mode `pool` does with its lease where a module comes out.
 absl::StatusOr<Artifact> serveInLease(ContextLease &lease,

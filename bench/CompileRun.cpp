@@ -44,15 +44,34 @@ std::vector<double> ModeOutcome::getAllLatencies() const {
   return all;
 }
 
+/// A cache that does the same for its process, and leaves what others share as it
+/// is.
+static CompileCacheOptions withoutWrites(CompileCacheOptions options) {
+  using Mode = CompileCacheOptions::Mode;
+  if (options.mode == Mode::ReadWrite) {
+    options.mode = Mode::ReadOnly;
+  } else if (options.mode == Mode::Recompute) {
+    options.directory.clear();
+    options.remote.clear();
+  }
+  return options;
+}
+
 static CacheOutcome getDifference(const CompileCacheStats &end,
                                   const CompileCacheStats &begin) {
   CacheOutcome outcome;
   outcome.requests = end.requests - begin.requests;
-  outcome.hits = end.memory.hits - begin.memory.hits;
+  outcome.diskHits = end.disk.hits - begin.disk.hits;
+  outcome.remoteHits = end.remote.hits - begin.remote.hits;
+  outcome.hits = end.memory.hits - begin.memory.hits + outcome.diskHits +
+                 outcome.remoteHits;
   outcome.joined = end.joined - begin.joined;
   outcome.compiles = end.compiles - begin.compiles;
   outcome.failures = end.failures - begin.failures;
   outcome.secondsSaved = absl::ToDoubleSeconds(end.timeSaved - begin.timeSaved);
+  outcome.tierErrors = end.disk.errors + end.remote.errors;
+  outcome.lastTierError =
+      end.disk.errors ? end.disk.lastError : end.remote.lastError;
   return outcome;
 }
 
@@ -400,10 +419,12 @@ absl::Status Measurement::measureMemory(CompileRunOutcome &outcome) const {
                    double(number) / double(outcome.modes.size()));
     absl::StatusOr<uint64_t> peak =
         measurePeakResident([this, name = mode.mode] {
+          CompileSetup setup = options.setup;
+          setup.cache = withoutWrites(setup.cache);
           absl::StatusOr<std::unique_ptr<CompileMode>> served =
-              createCompileMode(name, options.setup);
+              createCompileMode(name, setup);
           absl::StatusOr<std::unique_ptr<ThreadTeam>> team =
-              ThreadTeam::create(options.setup.threads);
+              ThreadTeam::create(setup.threads);
           if (!served.ok() || !team.ok())
             return false;
           warmUp(**served, **team, nullptr);
@@ -476,8 +497,9 @@ absl::StatusOr<CompileRunOutcome> Measurement::run() {
     outcome.modes.back().latenciesUs.resize(sources.size());
   }
   // First of all, while this process has no thread but this one.
-  if (absl::Status status = measureMemory(outcome); !status.ok())
-    return status;
+  if (options.measureMemory)
+    if (absl::Status status = measureMemory(outcome); !status.ok())
+      return status;
 
   absl::StatusOr<std::unique_ptr<ThreadTeam>> team =
       ThreadTeam::create(options.setup.threads);

@@ -41,6 +41,10 @@ struct CompileRunOptions {
   /// its own, made before it is measured.
   bool bringLive = false;
 
+  /// Whether the peak memory of the modes is measured: by processes that are
+  /// forked, so only while this one has a single thread.
+  bool measureMemory = true;
+
   /// Called now and then with what is going on and how much of it is done,
   /// between 0 and 1. May be empty.
   std::function<void(llvm::StringRef activity, double done)> onProgress;
@@ -50,10 +54,16 @@ struct CompileRunOptions {
 struct CacheOutcome {
   uint64_t requests = 0;   ///< That came as far as the cache.
   uint64_t hits = 0;       ///< ... that were answered at once.
+  uint64_t diskHits = 0;   ///< ... from the folder.
+  uint64_t remoteHits = 0; ///< ... from the server.
   uint64_t joined = 0;     ///< ... that waited for another's compile.
   uint64_t compiles = 0;   ///< ... that compiled.
   uint64_t failures = 0;   ///< Compiles that failed.
   double secondsSaved = 0; ///< What the compiles of all hits had cost.
+
+  /// Faults of folder and server since the mode was set up, and the last one.
+  uint64_t tierErrors = 0;
+  std::string lastTierError;
 
   /// Share of the requests that were hits; 0 where there were none.
   double getHitRate() const {
@@ -142,6 +152,9 @@ struct CompileRunOutcome {
 /// of a variant must hold the number of that variant, and is compared with the
 /// number of the reference in its place. A request that fails where the reference
 /// did not, or the other way round, is a mismatch.
+///
+/// What such a process compiles goes into no folder and to no server: the
+/// measured requests find there what was there before.
 ///
 /// Call it while the process has a single thread; see `measurePeakResident`.
 ///

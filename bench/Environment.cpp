@@ -99,7 +99,7 @@ llvm::json::Object bench::makeReport(llvm::StringRef command,
   const Environment &environment = getEnvironment();
   llvm::json::Array arguments;
   for (const char *argument : commandLine)
-    arguments.push_back(llvm::json::fixUTF8(argument));
+    arguments.push_back(llvm::json::fixUTF8(hidePasswords(argument)));
   return llvm::json::Object{
       {"schema", jsonSchema},
       {"command", command},

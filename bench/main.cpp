@@ -19,7 +19,7 @@ using namespace ctxpool::bench;
 
 // The one place that knows all commands. A command parses its own options.
 static constexpr Command commands[] = {
-    {"cache", "Tell what a compile cache knows a module by", runCache},
+    {"cache", "Look into compile caches, fill and clear them", runCache},
     {"compile",
      "Serve modules with fresh and pooled contexts and caches, and compare",
      runCompile},
@@ -27,6 +27,7 @@ static constexpr Command commands[] = {
     {"diff", "Print the first difference of two modules", runDiff},
     {"fingerprint", "Print the digest of each module", runFingerprint},
     {"generate", "Print a module of a given size", runGenerate},
+    {"jit", "Compile a module and call a function of it, twice", runJit},
     {"micro", "Measure the parts of the library", runMicro},
     {"transfer", "Compare the ways of a module into another context",
      runTransfer},

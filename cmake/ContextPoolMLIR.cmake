@@ -49,7 +49,9 @@ function(context_pool_link_mlir target scope)
     # Where LLVM is a shared library, MLIR's archives were built against it.
     target_link_libraries(${target} ${scope} ${ARGN} LLVM)
   else()
-    llvm_map_components_to_libnames(llvm_libraries support core)
+    llvm_map_components_to_libnames(llvm_libraries
+      support core bitwriter cas object orcjit passes AllTargetsAsmParsers
+      AllTargetsCodeGens AllTargetsDescs AllTargetsInfos)
     target_link_libraries(${target} ${scope} ${ARGN} ${llvm_libraries})
   endif()
 endfunction()

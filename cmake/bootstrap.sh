@@ -15,6 +15,8 @@ packages=(
   llvm-22-dev libmlir-22-dev mlir-22-tools
   # What the CMake packages of MLIR and LLVM ask for.
   zlib1g-dev libzstd-dev libcurl4-openssl-dev libedit-dev libxml2-dev
+  # A compile cache shared through Redis, and what its tests run.
+  libhiredis-dev libssl-dev redis-server openssl
   libabsl-dev libgtest-dev libgmock-dev libbenchmark-dev
 )
 for argument in "$@"; do

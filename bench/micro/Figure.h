@@ -33,8 +33,9 @@ struct Figure {
   std::string what; ///< One line for a reader who knows the library.
   Bound bound;
   double asked;
-  std::string unit; ///< `x` for a ratio; empty for a count.
-  /// Takes the figure, at least `repetitions` times.
+  std::string unit; ///< `x` for a ratio, a unit of time; empty for a count.
+  /// Takes the figure, at least `repetitions` times. Unimplemented, which is no
+  /// failure: the machine or the build lacks what it takes.
   std::function<absl::StatusOr<std::vector<double>>()> measure;
 
   bool isReachedBy(double value) const {
@@ -46,11 +47,17 @@ struct Figure {
 /// them.
 constexpr int repetitions = 7;
 
+/// The figures of the cache and the compile service.
+std::vector<Figure> makeCacheFigures();
+
 /// The figures of templates and the pool.
 std::vector<Figure> makeContextFigures();
 
 /// The figures of digests and comparisons.
 std::vector<Figure> makeIrFigures();
+
+/// The figures of folders and servers that caches keep artifacts in.
+std::vector<Figure> makeTierFigures();
 
 /// The figures of modules that move between contexts.
 std::vector<Figure> makeTransferFigures();

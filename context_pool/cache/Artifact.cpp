@@ -26,8 +26,9 @@ constexpr std::align_val_t alignment{64};
 /// Where the bytes of artifacts without bytes are.
 alignas(64) const char noBytes[64] = {};
 
-bool isAligned(const char *data) {
-  return reinterpret_cast<uintptr_t>(data) % static_cast<size_t>(alignment) ==
+bool isAligned(llvm::StringRef bytes) {
+  return reinterpret_cast<uintptr_t>(bytes.begin()) %
+             static_cast<size_t>(alignment) ==
          0;
 }
 
@@ -87,7 +88,7 @@ Artifact Artifact::copyOf(llvm::StringRef kind, llvm::StringRef bytes) {
 
 Artifact Artifact::adopt(llvm::StringRef kind, llvm::StringRef bytes,
                          std::shared_ptr<const void> owner) {
-  if (!bytes.data() || !isAligned(bytes.data()))
+  if (!bytes.data() || !isAligned(bytes))
     return copyOf(kind, bytes);
   auto storage = std::make_shared<Storage>();
   storage->payload = std::make_shared<Payload>(kind, bytes, std::move(owner));

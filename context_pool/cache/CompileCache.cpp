@@ -14,7 +14,9 @@
 #include "context_pool/CompileCache.h"
 
 #include "context_pool/cache/CacheAccess.h"
+#include "context_pool/cache/DiskTier.h"
 #include "context_pool/cache/FlightCache.h"
+#include "context_pool/cache/RemoteTier.h"
 #include "context_pool/cache/TierFront.h"
 
 #include "absl/strings/str_cat.h"
@@ -347,17 +349,44 @@ CacheAccess::createCache(CompileCacheOptions options, Tiers tiers) {
                                                             std::move(tiers))));
 }
 
+static absl::Status addOwner(const absl::Status &status) {
+  return absl::Status(status.code(),
+                      absl::StrCat("compile cache: ", status.message()));
+}
+
 absl::StatusOr<std::unique_ptr<CompileCache>>
 CompileCache::create(CompileCacheOptions options) {
-  if (!options.directory.empty())
-    return absl::InvalidArgumentError(
-        "compile cache: directory is set, and this library was built without "
-        "caches on disk");
-  if (!options.remote.empty())
-    return absl::InvalidArgumentError(
-        "compile cache: remote is set, and this library was built without "
-        "remote caches");
-  return CacheAccess::createCache(std::move(options), Tiers());
+  Tiers tiers;
+  bool usesTiers = options.mode != Mode::Off;
+  if (usesTiers && !options.directory.empty()) {
+    DiskTierOptions disk;
+    disk.directory = options.directory;
+    disk.directoryBytes = options.directoryBytes;
+    disk.readOnly = options.mode == Mode::ReadOnly;
+    disk.allowForeignDirectory = options.allowForeignDirectory;
+    disk.crossProcessWait = options.crossProcessWait;
+    absl::StatusOr<std::unique_ptr<DiskTier>> tier =
+        DiskTier::create(std::move(disk));
+    if (!tier.ok())
+      return addOwner(tier.status());
+    tiers.disk = *std::move(tier);
+  }
+  if (usesTiers && !options.remote.empty()) {
+    RemoteTierOptions remote;
+    remote.url = options.remote;
+    remote.secret = options.remoteSecret;
+    remote.connectTimeout = options.remoteConnectTimeout;
+    remote.callTimeout = options.remoteCallTimeout;
+    remote.totalTimeout = options.remoteTotalTimeout;
+    remote.expiry = options.remoteExpiry;
+    remote.maxArtifactBytes = options.remoteMaxArtifactBytes;
+    absl::StatusOr<std::unique_ptr<RemoteTier>> tier =
+        RemoteTier::create(std::move(remote));
+    if (!tier.ok())
+      return addOwner(tier.status());
+    tiers.remote = *std::move(tier);
+  }
+  return CacheAccess::createCache(std::move(options), std::move(tiers));
 }
 
 CompileCache::CompileCache(std::unique_ptr<Impl> impl)
@@ -366,7 +395,7 @@ CompileCache::CompileCache(std::unique_ptr<Impl> impl)
 CompileCache::~CompileCache() {
   // Its threads are not there to be joined, and its locks may be held for ever.
   if (impl->isInherited())
-    (void)impl.release();
+    (void)impl.release(); // NOLINT(bugprone-unused-return-value)
 }
 
 absl::StatusOr<Artifact> CompileCache::getOrCompile(const CacheKey &key,

@@ -113,8 +113,9 @@ std::string digestContents(llvm::ArrayRef<llvm::StringRef> constants,
 
 LoadedObject readObject(const dl_phdr_info &info, bool isExecutable) {
   auto at = [&](uint64_t address, uint64_t size) {
-    return llvm::StringRef(
-        reinterpret_cast<const char *>(info.dlpi_addr + address), size);
+    uintptr_t start = info.dlpi_addr + address; // The loader has numbers.
+    // NOLINTNEXTLINE(performance-no-int-to-ptr)
+    return llvm::StringRef(reinterpret_cast<const char *>(start), size);
   };
 
   llvm::StringRef buildId;
@@ -129,8 +130,8 @@ LoadedObject readObject(const dl_phdr_info &info, bool isExecutable) {
         !(segment.p_flags & PF_W))
       constants.push_back(at(segment.p_vaddr, segment.p_filesz));
     if (segment.p_type == PT_DYNAMIC)
-      dynamic =
-          reinterpret_cast<const ElfW(Dyn) *>(info.dlpi_addr + segment.p_vaddr);
+      dynamic = reinterpret_cast<const ElfW(Dyn) *>(
+          at(segment.p_vaddr, segment.p_memsz).data());
   }
 
   // The executable goes by what is running, whatever has its name by now.
@@ -177,8 +178,12 @@ LoadedObject readObject(const dl_phdr_info &info, bool isExecutable) {
     object.needed.push_back(stringAt(offset).str());
   if (soname && !isExecutable)
     object.name = stringAt(*soname).str();
-  for (llvm::StringRef word : {"mlir", "MLIR", "llvm", "LLVM"})
-    object.namesCompiler |= table.contains(word);
+  // What is rarest comes last: a word that is absent takes reading the table,
+  // which is megabytes for LLVM.
+  for (llvm::StringRef word : {"llvm", "mlir", "LLVM", "MLIR"})
+    if (!object.namesCompiler)
+      object.namesCompiler =
+          memmem(table.data(), table.size(), word.data(), word.size());
   return object;
 }
 

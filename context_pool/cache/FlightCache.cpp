@@ -159,36 +159,53 @@ FlightCache::~FlightCache() {
   clear();
 }
 
-const FlightCache::Value *FlightCache::Shard::use(const CacheKey &key) {
-  auto it = entries.find(key);
-  if (it == entries.end())
-    return nullptr;
-  Entry &entry = it->second;
-  entry.lastUse = now();
-  byUse.remove(entry);
-  byUse.push_front(entry);
-  return &entry.value;
+FlightCache::Value FlightCache::useLocked(const CacheKey &key) {
+  auto &map = entries[shardOf(key)];
+  auto it = map.find(key);
+  if (it == map.end())
+    return Value();
+  it->second->lastUse.store(now(), std::memory_order_relaxed);
+  return it->second->value;
+}
+
+FlightCache::Value FlightCache::answerLocked(const CacheKey &key,
+                                             ReadCounts &counts) {
+  Value value = useLocked(key);
+  if (value) {
+    ++counts.kept;
+    counts.savedNanoseconds += value.costNanoseconds;
+  }
+  return value;
 }
 
 FlightCache::Answer FlightCache::getOrMake(const CacheKey &key, Make make,
                                            absl::Duration timeout) {
-  Shard &shard = shardOf(key);
+  {
+    ReadLock lock(reading);
+    ++lock.getData().requests;
+    if (policy.use)
+      if (Value value = answerLocked(key, lock.getData()))
+        return {std::move(value), Source::Kept};
+  }
+
+  Shard &shard = shards[shardOf(key)];
   std::shared_ptr<Flight> flight;
   bool leads;
   {
     MutexLock lock(shard.mutex);
-    ++shard.stats.requests;
-    if (policy.use) {
-      if (const Value *value = shard.use(key)) {
-        ++shard.stats.kept;
-        shard.savedNanoseconds += value->costNanoseconds;
-        return {*value, Source::Kept};
-      }
-    }
     std::shared_ptr<Flight> &ofKey = shard.flights[key];
     leads = !ofKey;
-    if (leads)
+    if (leads) {
+      // A flight may have landed since the look.
+      if (policy.use) {
+        ReadLock readLock(reading);
+        if (Value value = answerLocked(key, readLock.getData())) {
+          shard.flights.erase(key);
+          return {std::move(value), Source::Kept};
+        }
+      }
       ofKey = std::make_shared<Flight>();
+    }
     flight = ofKey;
   }
 
@@ -270,12 +287,15 @@ FlightCache::finish(Shard &shard, const CacheKey &key, Flight &flight,
       bool detached =
           ofKey == shard.flights.end() || ofKey->second.get() != &flight;
       keep = outcome.ok() && policy.keep && !detached;
-      auto kept = shard.entries.find(key);
-      if (keep && kept != shard.entries.end()) {
-        if (policy.replace) {
-          eraseLocked(shard, kept->second, garbage);
-        } else {
-          outcome = *shard.use(key);
+      if (keep && policy.replace) {
+        WriteLock writeLock(reading);
+        auto &map = entries[shardOf(key)];
+        if (auto kept = map.find(key); kept != map.end())
+          eraseLocked(*kept->second, garbage);
+      } else if (keep) {
+        ReadLock readLock(reading);
+        if (Value kept = useLocked(key)) {
+          outcome = std::move(kept);
           keep = false;
         }
       }
@@ -287,7 +307,7 @@ FlightCache::finish(Shard &shard, const CacheKey &key, Flight &flight,
       // At once, so that nobody finds neither flight nor entry.
       MutexLock lock(shard.mutex);
       if (fits)
-        addLocked(shard, key, *outcome);
+        addLocked(key, *outcome);
       shard.flights.erase(key);
     }
   }
@@ -300,43 +320,56 @@ FlightCache::finish(Shard &shard, const CacheKey &key, Flight &flight,
 }
 
 FlightCache::Found FlightCache::find(const CacheKey &key) {
-  Shard &shard = shardOf(key);
-  MutexLock lock(shard.mutex);
-  ++shard.stats.lookups;
+  ReadLock lock(reading);
+  ReadCounts &counts = lock.getData();
+  ++counts.lookups;
   Found found;
-  found.generation = shard.generation;
+  found.generation = generation;
   if (!policy.use)
     return found;
-  if (const Value *value = shard.use(key)) {
-    ++shard.stats.lookupHits;
-    shard.savedNanoseconds += value->costNanoseconds;
-    found.value = *value;
+  found.value = useLocked(key);
+  if (found.value) {
+    ++counts.lookupHits;
+    counts.savedNanoseconds += found.value.costNanoseconds;
   }
   return found;
 }
 
 void FlightCache::insert(const CacheKey &key, Value value,
-                         std::optional<uint64_t> generation) {
+                         std::optional<uint64_t> expected) {
   if (!policy.keep)
     return;
-  Shard &shard = shardOf(key);
   Garbage garbage;
   MutexLock insertionLock(insertion);
   {
-    MutexLock lock(shard.mutex);
-    if (generation && *generation != shard.generation)
+    WriteLock lock(reading);
+    if (expected && *expected != generation)
       return;
-    auto kept = shard.entries.find(key);
-    if (kept != shard.entries.end()) {
+    auto &map = entries[shardOf(key)];
+    if (auto kept = map.find(key); kept != map.end()) {
       if (!policy.replace)
         return;
-      eraseLocked(shard, kept->second, garbage);
+      eraseLocked(*kept->second, garbage);
     }
   }
-  if (!reserveLocked(value, garbage))
-    return;
-  MutexLock lock(shard.mutex);
-  addLocked(shard, key, std::move(value));
+  if (reserveLocked(value, garbage))
+    addLocked(key, std::move(value));
+}
+
+FlightCache::Entry &FlightCache::findOldestLocked() {
+  // Hits go on meanwhile. What is in place since the search began was used
+  // later than anything that is not in place.
+  int64_t begin = now();
+  while (true) {
+    auto first = byUse.begin();
+    Entry &entry = *first->second;
+    int64_t lastUse = entry.lastUse.load(std::memory_order_relaxed);
+    if (lastUse == entry.listedUse || entry.listedUse >= begin)
+      return entry;
+    auto node = byUse.extract(first);
+    node.value().first = entry.listedUse = lastUse;
+    byUse.insert(std::move(node));
+  }
 }
 
 bool FlightCache::reserveLocked(const Value &value, Garbage &garbage) {
@@ -344,49 +377,35 @@ bool FlightCache::reserveLocked(const Value &value, Garbage &garbage) {
   if (needed > capacityBytes)
     return false;
   while (keptBytes > capacityBytes - needed) {
-    // A hit may come between the look at a shard and the eviction from it, and
-    // the entry be one that was used just now. Nothing is taken in or dropped
-    // meanwhile: no shard that had an entry has none.
-    Shard *oldest = nullptr;
-    int64_t oldestUse = 0;
-    for (Shard &shard : shards) {
-      MutexLock lock(shard.mutex);
-      if (shard.byUse.empty())
-        continue;
-      int64_t lastUse = shard.byUse.back().lastUse;
-      if (!oldest || lastUse < oldestUse) {
-        oldest = &shard;
-        oldestUse = lastUse;
-      }
-    }
-    MutexLock lock(oldest->mutex);
-    ++oldest->stats.evictions;
-    eraseLocked(*oldest, oldest->byUse.back(), garbage);
+    // A hit may come between the search and the eviction, and the entry be one
+    // that was used just now.
+    Entry &oldest = findOldestLocked();
+    WriteLock lock(reading);
+    ++evictions;
+    eraseLocked(oldest, garbage);
   }
   return true;
 }
 
-void FlightCache::addLocked(Shard &shard, const CacheKey &key, Value value) {
-  auto [it, isNew] = shard.entries.try_emplace(key);
-  Entry &entry = it->second;
-  entry.key = &it->first;
-  entry.lastUse = now();
+void FlightCache::addLocked(const CacheKey &key, Value value) {
   keptBytes += footprint(value);
-  ++shard.stats.inserted;
-  ++shard.stats.entries;
-  shard.stats.bytes += footprint(value);
-  entry.value = std::move(value);
-  shard.byUse.push_front(entry);
+  ++inserted;
+  auto entry = std::make_unique<Entry>();
+  entry->key = key;
+  entry->value = std::move(value);
+  entry->listedUse = now();
+  entry->lastUse.store(entry->listedUse, std::memory_order_relaxed);
+  byUse.emplace(entry->listedUse, entry.get());
+  WriteLock lock(reading);
+  entries[shardOf(key)].emplace(key, std::move(entry));
 }
 
-void FlightCache::eraseLocked(Shard &shard, Entry &entry, Garbage &garbage) {
+void FlightCache::eraseLocked(Entry &entry, Garbage &garbage) {
   keptBytes -= footprint(entry.value);
-  --shard.stats.entries;
-  shard.stats.bytes -= footprint(entry.value);
   garbage.push_back(std::move(entry.value.object));
-  shard.byUse.remove(entry);
-  // Not by `*entry.key`: a reference into what is erased.
-  shard.entries.erase(shard.entries.find(*entry.key));
+  byUse.erase({entry.listedUse, &entry});
+  auto &map = entries[shardOf(entry.key)];
+  map.erase(map.find(entry.key));
 }
 
 void FlightCache::clear() {
@@ -394,32 +413,37 @@ void FlightCache::clear() {
   MutexLock insertionLock(insertion);
   for (Shard &shard : shards) {
     MutexLock lock(shard.mutex);
-    ++shard.generation;
     shard.flights.clear();
-    while (!shard.byUse.empty())
-      eraseLocked(shard, shard.byUse.back(), garbage);
   }
+  WriteLock lock(reading);
+  ++generation;
+  while (!byUse.empty())
+    eraseLocked(*byUse.begin()->second, garbage);
 }
 
 FlightCache::Stats FlightCache::getStats() const {
   Stats sum;
+  {
+    MutexLock lock(insertion);
+    sum.inserted = inserted;
+    sum.evictions = evictions;
+    sum.entries = byUse.size();
+    sum.bytes = keptBytes;
+  }
   for (const Shard &shard : shards) {
     MutexLock lock(shard.mutex);
-    const Stats &stats = shard.stats;
-    sum.requests += stats.requests;
-    sum.kept += stats.kept;
-    sum.joined += stats.joined;
-    sum.made += stats.made;
-    sum.refused += stats.refused;
-    sum.failures += stats.failures;
-    sum.abandoned += stats.abandoned;
-    sum.lookups += stats.lookups;
-    sum.lookupHits += stats.lookupHits;
-    sum.inserted += stats.inserted;
-    sum.evictions += stats.evictions;
-    sum.entries += stats.entries;
-    sum.bytes += stats.bytes;
-    sum.timeSaved += absl::Nanoseconds(shard.savedNanoseconds);
+    sum.joined += shard.stats.joined;
+    sum.made += shard.stats.made;
+    sum.refused += shard.stats.refused;
+    sum.failures += shard.stats.failures;
+    sum.abandoned += shard.stats.abandoned;
   }
+  reading.visitParts([&](const ReadCounts &counts) {
+    sum.requests += counts.requests;
+    sum.kept += counts.kept;
+    sum.lookups += counts.lookups;
+    sum.lookupHits += counts.lookupHits;
+    sum.timeSaved += absl::Nanoseconds(counts.savedNanoseconds);
+  });
   return sum;
 }

@@ -16,31 +16,33 @@
 #define CONTEXT_POOL_CACHE_FLIGHTCACHE_H
 
 #include "context_pool/CompileCache.h"
+#include "context_pool/cache/SpreadMutex.h"
 #include "context_pool/support/Fork.h"
 #include "context_pool/support/Mutex.h"
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "llvm/ADT/STLFunctionalExtras.h"
-#include "llvm/ADT/ilist_node.h"
-#include "llvm/ADT/simple_ilist.h"
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <set>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace ctxpool::detail {
 
 struct Flight;
 
-/// Keys are spread over shards, each with a lock, a map, a list in the order of
-/// use, and counters of its own: a hit writes to nothing that a hit in another
-/// shard reads. What is kept is bounded over all shards; to make room, the entry
-/// goes whose last use is longest ago, in whichever shard it is.
+/// A hit writes to nothing that a hit of another key on another thread reads:
+/// its thread's part of a lock, with counters, and the time of use in the entry.
+/// What is kept is bounded; to make room, the entry goes whose last use is
+/// longest ago.
 ///
 /// A key that is being made has a flight. The thread that began it leads it; the
 /// others wait, each to its own deadline. No thread waits for itself, be it
@@ -121,10 +123,10 @@ public:
   Found find(const CacheKey &key);
 
   /// Keeps `value` where the policy has it so, unless something is kept already
-  /// or `generation` has passed. A flight of that key gives what is kept in
+  /// or `expected` is no longer the generation. A flight of that key gives what is kept in
   /// place of what it makes.
   void insert(const CacheKey &key, Value value,
-              std::optional<uint64_t> generation = std::nullopt);
+              std::optional<uint64_t> expected = std::nullopt);
 
   /// Forgets what is kept. Flights under way keep those who wait for them, and
   /// what they make is not kept.
@@ -141,10 +143,14 @@ public:
   static absl::Status runGuarded(llvm::function_ref<absl::Status()> body);
 
 private:
-  struct Entry : llvm::ilist_node<Entry> {
-    const CacheKey *key = nullptr; ///< In the map's node.
+  /// On cache lines of its own: a hit writes to it, and the nodes of the maps
+  /// are read on the way to other keys.
+  struct alignas(64) Entry {
+    CacheKey key;
     Value value;
-    int64_t lastUse = 0; ///< Nanoseconds of the steady clock.
+    /// Nanoseconds of the steady clock. Hits write it side by side.
+    std::atomic<int64_t> lastUse{0};
+    int64_t listedUse = 0; ///< As `byUse` has it.
   };
 
   struct KeyHash {
@@ -155,28 +161,37 @@ private:
     }
   };
 
-  /// On cache lines of its own.
+  template <typename T>
+  using KeyMap = std::unordered_map<CacheKey, T, KeyHash>;
+
+  /// What is counted as it is read.
+  struct ReadCounts {
+    uint64_t requests = 0, kept = 0, lookups = 0, lookupHits = 0;
+    int64_t savedNanoseconds = 0;
+  };
+  using ReadLock = SpreadReadLock<ReadCounts>;
+  using WriteLock = SpreadWriteLock<ReadCounts>;
+
+  /// The keys that are being made. On cache lines of its own.
   struct alignas(128) Shard {
     mutable Mutex mutex;
-    std::unordered_map<CacheKey, Entry, KeyHash> entries ABSL_GUARDED_BY(mutex);
-    /// Most recent use first.
-    llvm::simple_ilist<Entry> byUse ABSL_GUARDED_BY(mutex);
-    std::unordered_map<CacheKey, std::shared_ptr<Flight>, KeyHash>
-        flights ABSL_GUARDED_BY(mutex);
-    uint64_t generation ABSL_GUARDED_BY(mutex) = 0;
+    KeyMap<std::shared_ptr<Flight>> flights ABSL_GUARDED_BY(mutex);
     Stats stats ABSL_GUARDED_BY(mutex);
-    int64_t savedNanoseconds ABSL_GUARDED_BY(mutex) = 0;
-
-    /// What is kept under `key`, and is used now; else null.
-    const Value *use(const CacheKey &key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   };
 
   /// What was dropped, to be destroyed when no lock is held.
   using Garbage = std::vector<std::shared_ptr<const void>>;
 
-  Shard &shardOf(const CacheKey &key) {
-    return shards[key.digest.bytes[8] % shards.size()];
+  static constexpr size_t shardCount = 64;
+  static size_t shardOf(const CacheKey &key) {
+    return key.digest.bytes[8] % shardCount;
   }
+
+  /// What is kept under `key`, and is used now; else no value.
+  Value useLocked(const CacheKey &key) ABSL_SHARED_LOCKS_REQUIRED(reading);
+  /// The same as the answer to a request.
+  Value answerLocked(const CacheKey &key, ReadCounts &counts)
+      ABSL_SHARED_LOCKS_REQUIRED(reading);
 
   /// What `outcome` becomes for those who asked: it itself, or what was kept
   /// meanwhile.
@@ -186,20 +201,37 @@ private:
   /// Makes room for `value`, if there can be.
   bool reserveLocked(const Value &value, Garbage &garbage)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(insertion);
-  void addLocked(Shard &shard, const CacheKey &key, Value value)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(insertion, shard.mutex);
-  void eraseLocked(Shard &shard, Entry &entry, Garbage &garbage)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(insertion, shard.mutex);
+  /// The entry whose last use is longest ago. There is one.
+  Entry &findOldestLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(insertion);
+  void addLocked(const CacheKey &key, Value value)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(insertion);
+  void eraseLocked(Entry &entry, Garbage &garbage)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(insertion, reading);
 
   const ForkMark mark;
   const uint64_t capacityBytes;
   const Policy policy;
-  std::array<Shard, 64> shards;
 
-  /// Taken before the lock of a shard by all that takes entries in or drops
-  /// them, so that the bound is exact. Hits do without.
-  Mutex insertion;
+  // Locks are taken in the order `insertion`, that of a shard, `reading`.
+
+  /// Taken by all that takes entries in or drops them, so that the bound is
+  /// exact. Hits do without.
+  mutable Mutex insertion;
   uint64_t keptBytes ABSL_GUARDED_BY(insertion) = 0;
+  uint64_t inserted ABSL_GUARDED_BY(insertion) = 0;
+  uint64_t evictions ABSL_GUARDED_BY(insertion) = 0;
+  /// Entries by a use of theirs, which is the last one or an earlier one: hits
+  /// do not come here, and an entry is put in its place when it is the first.
+  std::set<std::pair<int64_t, Entry *>> byUse ABSL_GUARDED_BY(insertion);
+
+  std::array<Shard, shardCount> shards;
+
+  mutable SpreadMutex<ReadCounts> reading;
+  /// In as many maps as there are shards, so that none grows for long while
+  /// nobody can read.
+  std::array<KeyMap<std::unique_ptr<Entry>>, shardCount>
+      entries ABSL_GUARDED_BY(reading);
+  uint64_t generation ABSL_GUARDED_BY(reading) = 0;
 };
 
 } // namespace ctxpool::detail

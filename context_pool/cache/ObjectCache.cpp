@@ -28,7 +28,7 @@ ObjectCacheCore::ObjectCacheCore(uint64_t memoryBytes)
 ObjectCacheCore::~ObjectCacheCore() {
   // Its locks may be held for ever.
   if (cache->isInherited())
-    (void)cache.release();
+    (void)cache.release(); // NOLINT(bugprone-unused-return-value)
 }
 
 absl::StatusOr<std::shared_ptr<const void>>

@@ -114,16 +114,20 @@ void TierFront::run() {
 }
 
 void TierFront::beginClear() {
-  std::deque<Write> forgotten;
   {
+    // Their claims are released without the lock, and before the wait.
+    std::deque<Write> forgotten;
     MutexLock lock(mutex);
     ++clears;
     epoch.fetch_add(1);
     forgotten.swap(queue);
     queuedBytes = 0;
+    workWent.notifyAll();
+  }
+  {
+    MutexLock lock(mutex);
     while (writing)
       workWent.wait(mutex);
-    workWent.notifyAll();
   }
   if (absl::Status status = tier->clear(); !status.ok())
     noteFault(status);

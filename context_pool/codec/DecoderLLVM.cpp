@@ -7,9 +7,10 @@
 //===----------------------------------------------------------------------===//
 ///
 /// \file
-/// What LLVM modules have much of and the dialect has no bytecode for, built
-/// from its accessors: its text takes many times longer, and that of types may
-/// be exponentially large. Every kind here is its parameters and no more.
+/// What LLVM modules have much of, built from its accessors. Most of it the
+/// dialect has no bytecode for: its text takes many times longer, and that of
+/// types may be exponentially large. Every kind here is its parameters and no
+/// more.
 ///
 //===----------------------------------------------------------------------===//
 
@@ -19,6 +20,7 @@
 #include "mlir/Dialect/LLVMIR/LLVMAttrs.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/LLVMIR/LLVMTypes.h"
+#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 
@@ -77,6 +79,118 @@ Attribute decodeDataLayout(Attribute source, MLIRContext &destination,
   return {};
 }
 
+/// Makes an attribute of its kind, where all parts were found.
+struct Maker {
+  template <typename Kind, typename... Parameters>
+  Attribute operator()(Kind, const Parameters &...parameters) const {
+    return find.complete ? Attribute(Kind::get(&destination, parameters...))
+                         : Attribute();
+  }
+
+  const detail::Lookup &find;
+  MLIRContext &destination;
+};
+
+/// What the dialect does have bytecode for, and LLVM modules with debug
+/// information consist of.
+Attribute decodeDebugInfo(Attribute source, MLIRContext &destination,
+                          Parts &parts, bool &known) {
+  known = true;
+  detail::Lookup find(parts);
+  Maker make{find, destination};
+  return llvm::TypeSwitch<Attribute, Attribute>(source)
+      .Case([&](LLVM::DILexicalBlockAttr block) {
+        return make(block, find(block.getScope()), find(block.getFile()),
+                    block.getLine(), block.getColumn());
+      })
+      .Case([&](LLVM::DILexicalBlockFileAttr block) {
+        return make(block, find(block.getScope()), find(block.getFile()),
+                    block.getDiscriminator());
+      })
+      .Case([&](LLVM::DILocalVariableAttr variable) {
+        return make(variable, find(variable.getScope()),
+                    find(variable.getName()), find(variable.getFile()),
+                    variable.getLine(), variable.getArg(),
+                    variable.getAlignInBits(), find(variable.getType()),
+                    variable.getFlags());
+      })
+      .Case([&](LLVM::DIExpressionAttr expression) {
+        return make(expression, find.all<LLVM::DIExpressionElemAttr>(
+                                    expression.getOperations()));
+      })
+      .Case([&](LLVM::DIExpressionElemAttr element) {
+        return make(element, element.getOpcode(), element.getArguments());
+      })
+      .Case([&](LLVM::DISubprogramAttr program) {
+        return make(program, find(program.getRecId()), program.getIsRecSelf(),
+                    find(program.getId()), find(program.getCompileUnit()),
+                    find(program.getScope()), find(program.getName()),
+                    find(program.getLinkageName()), find(program.getFile()),
+                    program.getLine(), program.getScopeLine(),
+                    program.getSubprogramFlags(), find(program.getType()),
+                    find.all<LLVM::DINodeAttr>(program.getRetainedNodes()),
+                    find.all<LLVM::DINodeAttr>(program.getAnnotations()));
+      })
+      .Case([&](LLVM::DISubroutineTypeAttr type) {
+        return make(type, type.getCallingConvention(),
+                    find.all<LLVM::DITypeAttr>(type.getTypes()));
+      })
+      .Case([&](LLVM::DIDerivedTypeAttr type) {
+        return make(type, type.getTag(), find(type.getName()),
+                    find(type.getBaseType()), type.getSizeInBits(),
+                    type.getAlignInBits(), type.getOffsetInBits(),
+                    type.getDwarfAddressSpace(), find(type.getExtraData()));
+      })
+      .Case([&](LLVM::DICompositeTypeAttr type) {
+        return make(type, find(type.getRecId()), type.getIsRecSelf(),
+                    type.getTag(), find(type.getName()), find(type.getFile()),
+                    type.getLine(), find(type.getScope()),
+                    find(type.getBaseType()), type.getFlags(),
+                    type.getSizeInBits(), type.getAlignInBits(),
+                    find(type.getDataLocation()), find(type.getRank()),
+                    find(type.getAllocated()), find(type.getAssociated()),
+                    find.all<LLVM::DINodeAttr>(type.getElements()));
+      })
+      .Case([&](LLVM::DIBasicTypeAttr type) {
+        return make(type, type.getTag(), find(type.getName()),
+                    type.getSizeInBits(), type.getEncoding());
+      })
+      .Case([&](LLVM::DINullTypeAttr type) { return make(type); })
+      .Case([&](LLVM::DISubrangeAttr range) {
+        return make(range, find(range.getCount()), find(range.getLowerBound()),
+                    find(range.getUpperBound()), find(range.getStride()));
+      })
+      .Case([&](LLVM::DIFileAttr file) {
+        return make(file, find(file.getName()), find(file.getDirectory()));
+      })
+      .Case([&](LLVM::DICompileUnitAttr unit) {
+        return make(unit, find(unit.getId()), unit.getSourceLanguage(),
+                    find(unit.getFile()), find(unit.getProducer()),
+                    unit.getIsOptimized(), unit.getEmissionKind(),
+                    unit.getNameTableKind(),
+                    find(unit.getSplitDebugFilename()));
+      })
+      .Case([&](LLVM::DIGlobalVariableAttr variable) {
+        return make(variable, find(variable.getScope()),
+                    find(variable.getName()), find(variable.getLinkageName()),
+                    find(variable.getFile()), variable.getLine(),
+                    find(variable.getType()), variable.getIsLocalToUnit(),
+                    variable.getIsDefined(), variable.getAlignInBits());
+      })
+      .Case([&](LLVM::DIGlobalVariableExpressionAttr variable) {
+        return make(variable, find(variable.getVar()),
+                    find(variable.getExpr()));
+      })
+      .Case([&](LLVM::DILabelAttr label) {
+        return make(label, find(label.getScope()), find(label.getName()),
+                    find(label.getFile()), label.getLine());
+      })
+      .Default([&](Attribute) {
+        known = false;
+        return Attribute();
+      });
+}
+
 } // namespace
 
 Attribute detail::decodeLLVM(Attribute source, MLIRContext &destination,
@@ -86,70 +200,74 @@ Attribute detail::decodeLLVM(Attribute source, MLIRContext &destination,
   known = isa<LLVM::LLVMDialect>(source.getDialect());
   if (!known)
     return {};
-  Lookup find(parts);
-  auto when = [&find](auto &&build) -> Attribute {
-    return find.complete ? Attribute(build()) : Attribute();
-  };
-
-  if (auto tag = dyn_cast<LLVM::TBAATagAttr>(source)) {
-    auto base = find(tag.getBaseType());
-    auto access = find(tag.getAccessType());
-    return when([&] {
-      return LLVM::TBAATagAttr::get(&destination, base, access, tag.getOffset(),
-                                    tag.getConstant());
-    });
-  }
-  if (auto type = dyn_cast<LLVM::TBAATypeDescriptorAttr>(source)) {
-    auto members = find.all<LLVM::TBAAMemberAttr>(type.getMembers());
-    return when([&] {
-      return LLVM::TBAATypeDescriptorAttr::get(&destination, type.getId(),
-                                               members);
-    });
-  }
-  if (auto member = dyn_cast<LLVM::TBAAMemberAttr>(source)) {
-    auto type = find(member.getTypeDesc());
-    return when([&] {
-      return LLVM::TBAAMemberAttr::get(&destination, type, member.getOffset());
-    });
-  }
-  if (auto root = dyn_cast<LLVM::TBAARootAttr>(source)) {
-    auto id = find(root.getId());
-    return when([&] { return LLVM::TBAARootAttr::get(&destination, id); });
-  }
-  if (auto scope = dyn_cast<LLVM::AliasScopeAttr>(source)) {
-    Attribute id = find(scope.getId());
-    auto domain = find(scope.getDomain());
-    auto description = find(scope.getDescription());
-    return when([&] {
-      return LLVM::AliasScopeAttr::get(&destination, id, domain, description);
-    });
-  }
-  if (auto domain = dyn_cast<LLVM::AliasScopeDomainAttr>(source)) {
-    Attribute id = find(domain.getId());
-    auto description = find(domain.getDescription());
-    return when([&] {
-      return LLVM::AliasScopeDomainAttr::get(&destination, id, description);
-    });
-  }
-  if (auto group = dyn_cast<LLVM::AccessGroupAttr>(source)) {
-    auto id = find(group.getId());
-    return when([&] { return LLVM::AccessGroupAttr::get(&destination, id); });
-  }
-  if (auto effects = dyn_cast<LLVM::MemoryEffectsAttr>(source))
-    return LLVM::MemoryEffectsAttr::get(
-        &destination, effects.getOther(), effects.getArgMem(),
-        effects.getInaccessibleMem(), effects.getErrnoMem(),
-        effects.getTargetMem0(), effects.getTargetMem1());
-  if (auto target = dyn_cast<LLVM::TargetFeaturesAttr>(source)) {
-    auto features = find.all<StringAttr>(target.getFeatures());
-    return when([&] {
-      return LLVM::TargetFeaturesAttr::get(&destination,
-                                           ArrayRef<StringAttr>(features));
-    });
-  }
+  if (Attribute debugInfo = decodeDebugInfo(source, destination, parts, known);
+      known)
+    return debugInfo;
   Attribute result;
   known = buildEnum(source, destination, result);
-  return result;
+  if (known)
+    return result;
+
+  known = true;
+  Lookup find(parts);
+  Maker make{find, destination};
+  return llvm::TypeSwitch<Attribute, Attribute>(source)
+      .Case([&](LLVM::TBAATagAttr tag) {
+        return make(tag, find(tag.getBaseType()), find(tag.getAccessType()),
+                    tag.getOffset(), tag.getConstant());
+      })
+      .Case([&](LLVM::TBAATypeDescriptorAttr type) {
+        return make(type, type.getId(),
+                    find.all<LLVM::TBAAMemberAttr>(type.getMembers()));
+      })
+      .Case([&](LLVM::TBAAMemberAttr member) {
+        return make(member, find(member.getTypeDesc()), member.getOffset());
+      })
+      .Case([&](LLVM::TBAARootAttr root) {
+        return make(root, find(root.getId()));
+      })
+      .Case([&](LLVM::AliasScopeAttr scope) {
+        return make(scope, find(scope.getId()), find(scope.getDomain()),
+                    find(scope.getDescription()));
+      })
+      .Case([&](LLVM::AliasScopeDomainAttr domain) {
+        return make(domain, find(domain.getId()),
+                    find(domain.getDescription()));
+      })
+      .Case([&](LLVM::AccessGroupAttr group) {
+        return make(group, find(group.getId()));
+      })
+      .Case([&](LLVM::MemoryEffectsAttr effects) {
+        return make(effects, effects.getOther(), effects.getArgMem(),
+                    effects.getInaccessibleMem(), effects.getErrnoMem(),
+                    effects.getTargetMem0(), effects.getTargetMem1());
+      })
+      .Case([&](LLVM::TargetFeaturesAttr target) {
+        auto features = find.all<StringAttr>(target.getFeatures());
+        return make(target, ArrayRef<StringAttr>(features));
+      })
+      .Case([&](LLVM::LoopAnnotationAttr loop) {
+        return make(
+            loop, find(loop.getDisableNonforced()), find(loop.getVectorize()),
+            find(loop.getInterleave()), find(loop.getUnroll()),
+            find(loop.getUnrollAndJam()), find(loop.getLicm()),
+            find(loop.getDistribute()), find(loop.getPipeline()),
+            find(loop.getPeeled()), find(loop.getUnswitch()),
+            find(loop.getMustProgress()), find(loop.getIsVectorized()),
+            find(loop.getStartLoc()), find(loop.getEndLoc()),
+            find.all<LLVM::AccessGroupAttr>(loop.getParallelAccesses()));
+      })
+      .Case([&](LLVM::LoopUnrollAttr unroll) {
+        return make(unroll, find(unroll.getDisable()), find(unroll.getCount()),
+                    find(unroll.getRuntimeDisable()), find(unroll.getFull()),
+                    find(unroll.getFollowupUnrolled()),
+                    find(unroll.getFollowupRemainder()),
+                    find(unroll.getFollowupAll()));
+      })
+      .Default([&](Attribute) {
+        known = false;
+        return Attribute();
+      });
 }
 
 Type detail::decodeLLVM(Type source, MLIRContext &destination, Parts &parts,

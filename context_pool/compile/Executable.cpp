@@ -29,7 +29,12 @@
 #include "llvm/Object/ObjectFile.h"
 #include "llvm/TargetParser/Host.h"
 
+#include <cstring>
 #include <dlfcn.h>
+#include <initializer_list>
+#include <limits>
+#include <optional>
+#include <tuple>
 
 using namespace ctxpool;
 namespace orc = llvm::orc;
@@ -44,16 +49,20 @@ namespace jitlink = llvm::jitlink;
 static absl::StatusOr<void *> openLibrary(const char *path) {
   if (void *handle = ::dlopen(path, RTLD_LAZY | RTLD_LOCAL))
     return handle;
-  const char *reason = ::dlerror();
+  // glibc and musl keep the text for each thread.
+  const char *reason = ::dlerror(); // NOLINT(concurrency-mt-unsafe)
   return absl::NotFoundError(
       ("cannot load the library '" + llvm::Twine(path) + "': " + reason).str());
 }
 
-/// MLIR's runner utilities, loaded by the first call.
+/// MLIR's runner utilities, loaded by the first call. Where one is absent, the
+/// symbols that it would have had are named as missing.
 static llvm::ArrayRef<void *> getRunnerLibraries() {
   static const std::vector<void *> libraries = [] {
+    const std::initializer_list<const char *> paths = {
+        CTXPOOL_RUNNER_LIBRARIES};
     std::vector<void *> handles;
-    for (const char *path : {CTXPOOL_RUNNER_LIBRARIES})
+    for (const char *path : paths)
       if (absl::StatusOr<void *> handle = openLibrary(path); handle.ok())
         handles.push_back(*handle);
     return handles;
@@ -107,6 +116,16 @@ private:
 
 using Function = void (*)();
 
+/// Not checked by -fsanitize=function, which looks in front of a function for a
+/// mark that compiled objects do not have.
+#if defined(__clang__)
+__attribute__((no_sanitize("function")))
+#endif
+void runAll(llvm::ArrayRef<Function> functions) {
+  for (Function function : functions)
+    function();
+}
+
 /// The functions that sections of pointers name, in the order in which a linker
 /// puts such sections: those with the lower number first, those without last.
 class FunctionTable {
@@ -136,7 +155,8 @@ public:
       for (size_t at = 0; at + sizeof(Function) <= bytes.size();
            at += sizeof(Function)) {
         Function function;
-        std::memcpy(&function, bytes.data() + at, sizeof(Function));
+        std::memcpy(static_cast<void *>(&function), bytes.data() + at,
+                    sizeof(Function));
         functions.push_back(function);
       }
     }
@@ -243,8 +263,7 @@ static absl::Status checkObject(const Artifact &object) {
 class Executable::Impl {
 public:
   ~Impl() {
-    for (Function function : llvm::reverse(destructors))
-      function();
+    runAll(destructors);
     if (!session)
       return;
     if (llvm::Error error = session->endSession())
@@ -283,7 +302,7 @@ private:
 
   std::vector<std::string> missing, reasons;
   llvm::StringMap<void *> symbols;
-  std::vector<Function> destructors;
+  std::vector<Function> destructors; ///< In the order in which they run.
   std::unique_ptr<orc::ExecutionSession> session;
   std::unique_ptr<orc::ObjectLinkingLayer> layer;
 };
@@ -333,9 +352,9 @@ absl::Status Executable::Impl::link(const Artifact &object,
   for (const auto &[name, symbol] : *found)
     symbols[*name] = symbol.getAddress().toPtr<void *>();
 
-  for (Function function : statics->constructors.get())
-    function();
-  destructors = statics->destructors.get();
+  runAll(statics->constructors.get());
+  destructors.assign(statics->destructors.get().rbegin(),
+                     statics->destructors.get().rend());
   return absl::OkStatus();
 }
 

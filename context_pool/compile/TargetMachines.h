@@ -16,6 +16,8 @@
 #include "llvm/Target/TargetMachine.h"
 
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 namespace ctxpool::detail {

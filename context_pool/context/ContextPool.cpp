@@ -15,6 +15,7 @@
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/Support/Compiler.h"
 
+#include <pthread.h>
 #include <utility>
 
 using namespace ctxpool;
@@ -57,6 +58,11 @@ static thread_local const PoolState *latestPool = nullptr;
 static thread_local ThreadSlot *latestSlot = nullptr;
 static thread_local bool threadExits = false;
 
+// In a child nothing is the latest, so that only what is looked up has to be
+// asked whether it was inherited, and a warm lease has not.
+[[maybe_unused]] static const int registered =
+    pthread_atfork(nullptr, nullptr, [] { latestPool = nullptr; });
+
 ThreadSlots::~ThreadSlots() {
   latestPool = nullptr;
   latestSlot = nullptr;
@@ -83,7 +89,7 @@ void ThreadSlots::add(std::shared_ptr<PoolState> pool, ThreadSlot &slot) {
 static ThreadSlot *findSlot(const PoolState &pool) {
   if (LLVM_LIKELY(latestPool == &pool))
     return latestSlot;
-  if (threadExits)
+  if (threadExits || pool.isInherited())
     return nullptr;
   ThreadSlot *slot = threadSlots.find(pool);
   if (slot) {
@@ -120,7 +126,7 @@ void ContextLease::abandon() {
 
 void ContextLease::returnContext(PooledContext &pooled) {
   PoolState &pool = pooled.getPool();
-  if (LLVM_UNLIKELY(pool.isInherited()))
+  if (LLVM_UNLIKELY(latestPool != &pool) && pool.isInherited())
     return;
   if (std::optional<Retirement> reason = pooled.endLease())
     return pool.retire(pooled, *reason);
@@ -182,7 +188,7 @@ ContextPool::~ContextPool() {
 
 absl::StatusOr<ContextLease> ContextPool::acquire(absl::Duration timeout) {
   ThreadSlot *slot = findSlot(*state);
-  if (LLVM_LIKELY(slot != nullptr && !slot->mark.isInherited()))
+  if (LLVM_LIKELY(slot != nullptr))
     if (PooledContext *pooled = slot->take()) {
       // No other thread writes to it, so that the increment needs not be
       // atomic.

@@ -33,8 +33,6 @@ struct alignas(64) ThreadSlot {
   std::atomic<PooledContext *> context{nullptr};
   /// Leases that the slot served. Written by its own thread only.
   std::atomic<uint64_t> hits{0};
-  /// Beside what a lease reads anyway.
-  const ForkMark mark;
 
   PooledContext *take() {
     if (!context.load())

@@ -53,8 +53,10 @@ struct Cursor {
     return true;
   }
 
-  /// The number of trailing zeros of the first byte is that of the bytes that
-  /// follow.
+  /// How many bytes of a number follow its first one, which says so by its
+  /// trailing zeros.
+  unsigned moreBytes() const { return llvm::countr_zero(*position | 0x100u); }
+
   bool readVarInt(uint64_t &value) {
     if (empty())
       return false;
@@ -62,14 +64,23 @@ struct Cursor {
       value = *position++ >> 1;
       return true;
     }
-    unsigned more = *position ? llvm::countr_zero(*position) : 8;
+    unsigned more = moreBytes();
+    if (LLVM_LIKELY(size() > 8 && more != 8)) {
+      value = llvm::support::endian::read64le(position);
+      value = value << (56 - 8 * more) >> (57 - 7 * more);
+      position += more + 1;
+      return true;
+    }
     if (size() <= more)
       return false;
-    uint8_t bytes[8] = {};
-    std::memcpy(bytes, position + (more == 8), more == 8 ? 8 : more + 1);
-    value = llvm::support::endian::read64le(bytes);
-    if (more != 8)
+    if (more == 8) {
+      value = llvm::support::endian::read64le(position + 1);
+    } else {
+      value = 0;
+      for (unsigned i = more + 1; i != 0; --i)
+        value = value << 8 | position[i - 1];
       value >>= more + 1;
+    }
     position += more + 1;
     return true;
   }
@@ -83,10 +94,14 @@ struct Cursor {
   }
 
   bool skipVarInts(uint64_t count) {
-    uint64_t value;
-    for (; count; --count)
-      if (!readVarInt(value))
+    for (; count; --count) {
+      if (empty())
         return false;
+      unsigned more = moreBytes();
+      if (size() <= more)
+        return false;
+      position += more + 1;
+    }
     return true;
   }
 
@@ -264,7 +279,7 @@ public:
 
 private:
   template <typename... Parts>
-  bool refuse(const Parts &...parts) {
+  LLVM_ATTRIBUTE_NOINLINE bool refuse(const Parts &...parts) {
     error = absl::InvalidArgumentError(
         absl::StrCat("cannot read the serialized module: ", parts...));
     return false;
@@ -380,7 +395,7 @@ private:
 
   bool readDialects() {
     Cursor cursor = *sections[bytecode::Section::kDialect];
-    uint64_t count, index, operations;
+    uint64_t count, index = 0, operations;
     if (!cursor.readVarInt(count))
       return false;
     if (!checkCount(count, cursor.size(), "dialects"))
@@ -488,7 +503,10 @@ private:
       return false;
     entryCount = attributeCount + typeCount;
     firstReference.reserve(entryCount + 1);
+    references.reserve(2 * entryCount);
     depths.reserve(entryCount);
+    types.reserve(typeCount);
+    builtins.reserve(attributeCount);
     return readEntryGroups(cursor, values, attributeCount) &&
            readEntryGroups(cursor, values, entryCount) && cursor.empty();
   }
@@ -711,15 +729,18 @@ private:
         uint64_t typeCode;
         Cursor unused;
         bool isEncoded = readTypeCode(type, typeCode, unused);
-        std::optional<uint64_t> bits = bitsOf(type);
-        if (isEncoded && (typeCode == indexType || typeCode == complexType))
-          bits = std::nullopt;
+        std::optional<uint64_t> bits;
+        if (!isEncoded || (typeCode != indexType && typeCode != complexType))
+          bits = bitsOf(type);
         if (!value.readVarInt(size) || !value.readVarInt(element) ||
             !value.take(element, blob))
           continue;
-        if (!bits || (*bits != unknownBits &&
-                      blob.size() != llvm::SaturatingMultiply(
-                                         size, llvm::divideCeil(*bits, 8))))
+        // Also asked for the bits of a type that has none.
+        if (bits && *bits == unknownBits)
+          return refuse("an array of a type that is not of the builtin "
+                        "dialect");
+        if (!bits || blob.size() != llvm::SaturatingMultiply(
+                                        size, llvm::divideCeil(*bits, 8)))
           return refuse("an array of ", size, " numbers in ", blob.size(),
                         " bytes");
         break;
@@ -773,6 +794,12 @@ private:
     for (uint64_t root = 0; root != entryCount; ++root) {
       if (states[root] != isNew)
         continue;
+      // Most refer to nothing.
+      if (firstReference[root] == firstReference[root + 1]) {
+        states[root] = isDone;
+        summary.attributes = std::max(summary.attributes, depths[root] + 1);
+        continue;
+      }
       states[root] = isOpen;
       path.push_back({root, firstReference[root]});
       while (!path.empty()) {
@@ -791,7 +818,8 @@ private:
         uint64_t part = references[next++];
         if (states[part] == isOpen)
           return refuse("an attribute or type that is a part of itself");
-        if (states[part] == isDone) {
+        if (states[part] == isDone ||
+            firstReference[part] == firstReference[part + 1]) {
           depths[entry] = std::max(depths[entry], depths[part] + 1);
           continue;
         }

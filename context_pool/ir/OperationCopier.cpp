@@ -12,6 +12,7 @@
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/Verifier.h"
 #include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
 
@@ -54,10 +55,11 @@ public:
         return failOperand(reference.source);
       reference.op->setOperand(reference.number, value);
     }
-    for (auto [from, to] : valuesOfManyUses)
-      restoreOrder(from.getUses(), to);
-    for (auto [from, to] : blocksOfManyUses)
-      restoreOrder(from->getUses(), *to);
+    for (Value from : reorderedValues)
+      if (Value to = lookup(from))
+        restoreOrder(from.getUses(), to);
+    for (Block *from : reorderedBlocks)
+      restoreOrder(from->getUses(), **blocks.find(from));
     return true;
   }
 
@@ -130,6 +132,9 @@ private:
     size_t firstForward = forwardReferences.size();
     for (OpOperand &operand : source->getOpOperands()) {
       Value value = lookup(operand.get());
+      // Forward references are resolved last, which is another order.
+      if (!value || !isNewest(operand))
+        reorderedValues.insert(operand.get());
       if (!value) {
         forwardReferences.push_back(
             {nullptr, operand.getOperandNumber(), operand.get()});
@@ -138,13 +143,16 @@ private:
       operands.push_back(value);
     }
     successors.clear();
-    for (Block *successor : source->getSuccessors()) {
+    for (BlockOperand &operand : source->getBlockOperands()) {
+      Block *successor = operand.get();
       Block **block = blocks.find(successor);
       if (!block) {
         status = absl::InvalidArgumentError(
             "cannot clone the operation: it branches to a block outside of it");
         return nullptr;
       }
+      if (!isNewest(operand))
+        reorderedBlocks.insert(successor);
       successors.push_back(*block);
     }
     // Also covers types and the location.
@@ -168,9 +176,6 @@ private:
       made->setDiscardableAttrs(attributes);
 
     operations[source] = made;
-    for (auto [from, to] :
-         llvm::zip_equal(source->getResults(), made->getResults()))
-      noteUses(from, to);
     for (unsigned i = source->getNumRegions(); i != 0; --i) {
       Region &region = source->getRegion(i - 1);
       if (!region.empty())
@@ -209,10 +214,8 @@ private:
         Location location = translate(argument.getLoc());
         if (!type)
           return false;
-        noteUses(argument, made->addArgument(type, location));
+        made->addArgument(type, location);
       }
-      if (!block.use_empty() && !block.hasOneUse())
-        blocksOfManyUses.push_back({&block, made});
     }
     frames.push_back(
         {&source, source.begin(), source.front().begin(), &target.front()});
@@ -250,9 +253,17 @@ private:
     operations.prefetch(source);
   }
 
-  void noteUses(Value from, Value to) {
-    if (!from.use_empty() && !from.hasOneUse())
-      valuesOfManyUses.push_back({from, to});
+  /// Whether the use of what is being copied is newer than the one behind it in
+  /// the list. Uses are made in the order of the copy, each in front of the
+  /// others: where this holds for all uses, the list comes about by itself.
+  template <typename Use>
+  bool isNewest(Use &use) {
+    auto *older = static_cast<Use *>(use.getNextOperandUsingThisValue());
+    if (!older)
+      return true;
+    if (older->getOwner() == use.getOwner())
+      return older->getOperandNumber() < use.getOperandNumber();
+    return operations.find(older->getOwner());
   }
 
   Value getPlaceholder() {
@@ -266,8 +277,7 @@ private:
     return placeholder->getResult(0);
   }
 
-  /// Uses are made in the order of the copy, and so are the lists of them; the
-  /// source's may have come about otherwise.
+  /// Gives the uses of the copy the order of the source's.
   template <typename Range, typename Target>
   void restoreOrder(Range sourceUses, Target &&target) {
     auto counterpart = [&](auto &use) {
@@ -316,8 +326,9 @@ private:
   std::vector<Frame> frames;
   std::vector<std::pair<Region *, Region *>> pending;
   std::vector<ForwardReference> forwardReferences;
-  std::vector<std::pair<Value, Value>> valuesOfManyUses;
-  std::vector<std::pair<Block *, Block *>> blocksOfManyUses;
+  /// Whose uses the source has in another order than that of the copy.
+  llvm::SmallSetVector<Value, 4> reorderedValues;
+  llvm::SmallSetVector<Block *, 4> reorderedBlocks;
   SmallVector<Type> types;
   SmallVector<Value> operands;
   SmallVector<Block *> successors;

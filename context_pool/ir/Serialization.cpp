@@ -27,6 +27,7 @@
 #include "llvm/Support/raw_ostream.h"
 
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 using namespace mlir;
@@ -146,12 +147,19 @@ private:
     if (!isa<BuiltinDialect>(value.getDialect())) {
       // An encoding that fails leaves out what cannot be lost by it.
       codec::Record record;
-      if (!codec::encode(value, record).ok())
+      absl::Status encoded;
+      if constexpr (std::is_same_v<AttributeOrType, Type>)
+        encoded = codec::encodeStructure(value, record);
+      else
+        encoded = codec::encode(value, record);
+      if (!encoded.ok())
         return true;
       codec::Tag tag = static_cast<codec::Tag>(record.bytes.front());
       bool isPrinted =
           tag == codec::Tag::PrintedAttribute || tag == codec::Tag::PrintedType;
-      isText |= isPrinted;
+      // All else is text, also what has an encoding here and not in MLIR.
+      isText |=
+          tag != codec::Tag::DialectAttribute && tag != codec::Tag::DialectType;
       if (isPrinted && !record.handles.empty())
         return true;
       for (Reference reference : record.references)

@@ -73,3 +73,11 @@ void Thread::join() {
   if (!mark.isInherited())
     pthread_join(ended, nullptr);
 }
+
+void Thread::detach() {
+  if (!handle)
+    return;
+  pthread_t left = *std::exchange(handle, std::nullopt);
+  if (!mark.isInherited())
+    pthread_detach(left);
+}

@@ -48,6 +48,9 @@ public:
   /// Waits for the thread to end. Does nothing when it was joined before.
   void join();
 
+  /// Leaves the thread to itself. What it uses has to last as long as it runs.
+  void detach();
+
 private:
   explicit Thread(pthread_t handle) : handle(handle) {}
   std::optional<pthread_t> handle;

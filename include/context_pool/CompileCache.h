@@ -241,13 +241,47 @@ struct CompileCacheOptions {
   /// nothing is kept.
   uint64_t memoryBytes = 256ull << 20;
 
-  /// A folder that threads, processes and runs share. Empty: none.
+  /// A folder that threads, processes and runs share: a store of LLVM's CAS.
+  /// Empty: none; `getDefaultCacheDirectory` is where caches usually are. It is
+  /// created when it is first used, for its owner only. Not for network file
+  /// systems.
   std::string directory;
+
+  /// What the folder may hold; more for as long as it takes to notice. What was
+  /// used last survives longest. At least 4 MiB.
   uint64_t directoryBytes = 10ull << 30;
 
-  /// A server that machines share: `redis://[user:password@]host:port/db`.
-  /// Empty: none.
+  /// Whether the folder may belong to somebody else, or be writable by others,
+  /// who can then put any code into the programs of those who read.
+  bool allowForeignDirectory = false;
+
+  /// How long a compile waits for another process, with which it shares the
+  /// folder, that compiles the same key. Then it compiles itself.
+  absl::Duration crossProcessWait = absl::Seconds(60);
+
+  /// A Redis server that machines share: `redis://[user:password@]host:port/db`,
+  /// or `rediss://` for TLS. Empty: none.
   std::string remote;
+
+  /// What those who may write to the server's cache share. With it every value is
+  /// authenticated. Empty: values are checked for damage only, and who can write
+  /// to the server can put any code into the programs of those who read.
+  std::string remoteSecret;
+
+  /// How long connecting to the server may take, with the name's lookup and TLS;
+  /// how long the server may do nothing while it is waited for; and how long a
+  /// call may take, all in all. A server that fails is left alone for a while.
+  absl::Duration remoteConnectTimeout = absl::Milliseconds(100);
+  absl::Duration remoteCallTimeout = absl::Milliseconds(100);
+  absl::Duration remoteTotalTimeout = absl::Seconds(2);
+
+  /// How long an artifact stays on the server after it was written. Infinite:
+  /// until the server needs the room.
+  absl::Duration remoteExpiry = absl::Hours(24 * 30);
+
+  /// Larger artifacts are neither written to the server nor read. At most
+  /// 256 MiB.
+  uint64_t remoteMaxArtifactBytes = 64ull << 20;
 
   enum class Mode {
     ReadWrite,
@@ -271,13 +305,49 @@ struct CompileCacheOptions {
   std::function<void(const HitMismatch &)> onMismatch;
 };
 
+/// `$CTXPOOL_DIR`, else `$XDG_CACHE_HOME/context_pool`, else
+/// `~/.cache/context_pool`.
+///
+/// Thread safety: reads the environment, which nobody may change meanwhile.
+/// Errors: FailedPrecondition - none of `CTXPOOL_DIR`, `XDG_CACHE_HOME` and
+///                              `HOME` is set.
+absl::StatusOr<std::string> getDefaultCacheDirectory();
+
+/// `options` with what the environment says in their place. `create` does not
+/// look at the environment: a program that wants to be steered by it calls this.
+///
+///   | variable                     | field                    | for example   |
+///   |------------------------------|--------------------------|---------------|
+///   | `CTXPOOL_MODE`               | `mode`                   | `read-write`, |
+///   |                              |                          | `read-only`,  |
+///   |                              |                          | `recompute`,  |
+///   |                              |                          | `off`         |
+///   | `CTXPOOL_MEMORY_BYTES`       | `memoryBytes`            | `512M`        |
+///   | `CTXPOOL_DIR`                | `directory`              | `/var/cache/x`|
+///   | `CTXPOOL_DIR_BYTES`          | `directoryBytes`         | `20G`         |
+///   | `CTXPOOL_CROSS_PROCESS_WAIT` | `crossProcessWait`       | `90s`         |
+///   | `CTXPOOL_REMOTE`             | `remote`                 | `redis://h:1` |
+///   | `CTXPOOL_REMOTE_SECRET`      | `remoteSecret`           |               |
+///   | `CTXPOOL_REMOTE_EXPIRY`      | `remoteExpiry`           | `24h`, `inf`  |
+///   | `CTXPOOL_REMOTE_MAX_BYTES`   | `remoteMaxArtifactBytes` | `16M`         |
+///
+/// Bytes are a number, or one with `K`, `M`, `G` or `T` for powers of 1,024. A
+/// variable that is empty counts as not set.
+///
+/// Thread safety: as `getDefaultCacheDirectory`.
+/// Errors: InvalidArgument - a value that is not understood; the message names
+///                           the variable, what it is and what was expected.
+absl::StatusOr<CompileCacheOptions>
+readCacheEnvironment(CompileCacheOptions options = {});
+
 /// What one tier did.
 struct CacheTierStats {
   uint64_t hits = 0;     ///< Calls of getOrCompile that it answered.
   uint64_t writes = 0;   ///< Artifacts that it took in.
   uint64_t errors = 0;   ///< Faults: each was a miss, or a write that was lost.
   uint64_t rejected = 0; ///< Entries that were damaged or not to be trusted.
-  uint64_t dropped = 0;  ///< Writes given up since too many were waiting.
+  uint64_t dropped = 0;  ///< Writes given up since too many were waiting, or
+                         ///< the artifact was too large.
   uint64_t evictions = 0;
   uint64_t entries = 0;  ///< At the moment.
   uint64_t bytes = 0;    ///< At the moment.
@@ -335,8 +405,15 @@ struct CompileCacheStats {
 ///                process, to see those that wait for one another.
 class CompileCache {
 public:
-  /// Errors: InvalidArgument - an option is out of its range; the message names
-  ///                           the field.
+  /// Does not connect, and leaves the directory to the first use: what is wrong
+  /// with them then is a fault of a tier, and over when its cause is.
+  ///
+  /// Errors: InvalidArgument    - an option is out of its range; the message
+  ///                              names the field, and no password.
+  ///         FailedPrecondition - the directory is there, and belongs to somebody
+  ///                              else or is writable by others.
+  ///         Unimplemented      - this build has no Redis, or no TLS.
+  ///         ResourceExhausted  - no thread for the directory.
   static absl::StatusOr<std::unique_ptr<CompileCache>>
   create(CompileCacheOptions options = {});
 

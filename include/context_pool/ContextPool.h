@@ -99,17 +99,16 @@ struct ContextPoolStats {
   uint64_t sharedHits = 0;      ///< ... from another place of the pool.
   uint64_t clones = 0;          ///< Contexts made.
   uint64_t waits = 0;           ///< Calls of acquire that waited at maxLive.
-  uint64_t retiredByLeases =
-      0;                       ///< Contexts replaced after maxLeasesPerContext.
+  /// Contexts replaced after `maxLeasesPerContext` ...
+  uint64_t retiredByLeases = 0;
   uint64_t retiredByBytes = 0; ///< ... after maxBytesPerContext.
   uint64_t retiredByDrift = 0; ///< ... since a lease changed them for good.
   uint64_t discarded = 0;      ///< ... since a lease called retire().
   uint64_t abandoned = 0;      ///< Contexts given up by abandon().
 
-  uint64_t foregroundClones = 0; ///< Contexts made on an acquiring thread.
-  uint64_t backgroundClones = 0; ///< Contexts made elsewhere.
-  uint64_t foregroundDestroyed =
-      0;                         ///< Contexts destroyed on a releasing thread.
+  uint64_t foregroundClones = 0;    ///< Contexts made on an acquiring thread.
+  uint64_t backgroundClones = 0;    ///< Contexts made elsewhere.
+  uint64_t foregroundDestroyed = 0; ///< ... destroyed on a releasing thread.
   uint64_t lockAcquisitions = 0; ///< Times that a lease took the pool's lock.
 
   size_t live = 0;   ///< Contexts that can be used.
@@ -231,11 +230,12 @@ private:
 ///
 /// A context is in one of these states:
 ///
-///   | state   | where                              | next |
-///   |---------|------------------------------------|---------------------------|
-///   | idle    | a thread's slot or the shared list | leased, destroyed | |
-///   leased  | a lease                            | idle, retired             |
-///   | retired | a list of the refill thread        | destroyed |
+///   | state     | where                              | next                       |
+///   |-----------|------------------------------------|----------------------------|
+///   | idle      | a thread's slot or the shared list | leased, destroyed          |
+///   | leased    | a lease                            | idle, retired, abandoned   |
+///   | retired   | a list of the refill thread        | destroyed                  |
+///   | abandoned | nowhere                            | never used nor destroyed   |
 ///
 /// `acquire` looks in the calling thread's own slot, then in the shared list,
 /// and clones where both are empty. The first takes no lock and writes to no
@@ -245,16 +245,16 @@ private:
 /// shared list.
 ///
 /// Guarantees:
-/// - A returned context is set back to what it was after `onClone`:
-/// unregistered
-///   dialects, threads, operations and stack traces in diagnostics, diagnostic
-///   handlers that the lease registered, action handler, remark engine,
-///   resource blobs, the library of the transform dialect. Where that cannot be
-///   done (an action handler, remark engine or threads that `onClone` set were
-///   removed, blobs or a library that it made were changed or added to), the
-///   context is replaced, and counted in `retiredByDrift`.
-/// - No lock is held while code of the user's runs.
-/// - Waiting threads are served in the order in which they came.
+///   - A returned context is set back to what it was after `onClone`:
+///     unregistered dialects, threads, operations and stack traces in
+///     diagnostics, diagnostic handlers that the lease registered, action
+///     handler, remark engine, resource blobs, the library of the transform
+///     dialect. Where that cannot be done (an action handler, remark engine or
+///     threads that `onClone` set were removed, blobs or a library that it made
+///     were changed or added to), the context is replaced, and counted in
+///     `retiredByDrift`.
+///   - No lock is held while code of the user's runs.
+///   - Waiting threads are served in the order in which they came.
 ///
 /// Not guaranteed: it goes unnoticed that a lease replaces an action handler or
 /// erases a diagnostic handler of `onClone`'s, adds to the context's registry

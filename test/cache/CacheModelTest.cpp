@@ -161,8 +161,9 @@ private:
     ASSERT_THAT(found, IsOk());
     std::optional<std::string> expected = model.use(key);
     ASSERT_EQ(found->has_value(), expected.has_value());
-    if (expected)
+    if (expected) {
       ASSERT_EQ((*found)->getBytes(), *expected);
+    }
   }
 
   void getOrCompile(uint64_t key, int depth) {

@@ -110,8 +110,9 @@ TEST(CompileThrowTest, EverybodyWhoWaitedIsToldAndTheNextCompilesAgain) {
         thread.join();
 
       EXPECT_EQ(returned, !end.endsThread);
-      if (returned)
+      if (returned) {
         EXPECT_THAT(leaders, StatusIs(end.code, end.message));
+      }
       for (const absl::StatusOr<Artifact> &waiter : waiters)
         EXPECT_THAT(waiter, StatusIs(end.code, end.message));
       EXPECT_EQ(cache->getStats().failures, 1u);

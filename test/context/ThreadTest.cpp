@@ -8,6 +8,7 @@
 
 #include "context_pool/support/Thread.h"
 
+#include "test/support/PhaseGate.h"
 #include "test/support/StatusMatchers.h"
 
 #include <atomic>
@@ -55,6 +56,21 @@ TEST(ThreadTest, TheDestructorJoins) {
   }
 
   EXPECT_TRUE(done);
+}
+
+TEST(ThreadTest, ADetachedThreadIsNotWaitedFor) {
+  auto gate = std::make_shared<PhaseGate>();
+  {
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(
+        thread, Thread::start(Thread::compilerStackBytes, [gate] {
+          gate->await(1);
+          gate->open(2);
+        }));
+    thread.detach();
+  }
+
+  gate->open(1);
+  gate->await(2);
 }
 
 TEST(ThreadTest, AStackThatTheSystemDoesNotHaveIsResourceExhausted) {

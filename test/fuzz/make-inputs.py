@@ -50,9 +50,11 @@ def module(
     dialects=(b"builtin",),
     properties=number(0),
     entry_dialect=0,
+    type_dialect=0,
 ):
     """A `builtin.module`. `attributes` come behind the location; `dictionary` is
-    the number of the attribute that is the module's dictionary."""
+    the number of the attribute that is the module's dictionary. Types that are
+    strings are texts."""
     names = list(dialects) + [b"module", b"op"]
     # Two operations: one that is registered, one that is not.
     dialect_section = dialect_section or (
@@ -62,12 +64,14 @@ def module(
     )
     entries = [UNKNOWN_LOC, *attributes]
     sizes = lambda part: b"".join(number(len(entry) << 1 | 1) for entry in part)
+    type_sizes = b"".join(number(len(t) << 1 | isinstance(t, bytes)) for t in types)
+    types = [t if isinstance(t, bytes) else t.encode() for t in types]
     if table is None:
         table = numbers(len(entries), len(types), 0, 1) + sizes(entries[:1])
         if attributes:
             table += numbers(entry_dialect, len(attributes)) + sizes(attributes)
         if types:
-            table += numbers(0, len(types)) + sizes(types)
+            table += numbers(type_dialect, len(types)) + type_sizes
     if ir is None:
         mask = 0x10 | (dictionary is not None)
         ir = number(2) + number(0) + bytes([mask]) + number(0)
@@ -87,7 +91,7 @@ def module(
     )
 
 
-def holding(attribute, *types, more=()):
+def holding(attribute, *types, more=(), **others):
     """The attribute as the location's metadata: the module's location is a fused
     one that has it."""
     fused = numbers(13, 0, 2)
@@ -95,6 +99,7 @@ def holding(attribute, *types, more=()):
         attributes=[fused, attribute, *more],
         types=types,
         ir=number(2) + number(0) + b"\x10" + number(1) + number(3) + BODY,
+        **others,
     )
 
 
@@ -170,6 +175,12 @@ INPUTS = {
     "dense-of-nothing": holding(numbers(18, 1, 2) + b"xy", INTEGER(0), TENSOR(2, 0)),
     "dense-of-mixed-bits": holding(
         numbers(18, 1, 1) + b"\3", INTEGER(1), TENSOR(1 << 40, 0)
+    ),
+    "array-of-another-dialect": holding(
+        numbers(17, 0, 1, 8) + b"12345678",
+        "!llvm.ptr\0",
+        dialects=(b"builtin", b"llvm"),
+        type_dialect=1,
     ),
     "array-of-index": holding(numbers(17, 0, 1, 8) + b"12345678", number(1)),
 }

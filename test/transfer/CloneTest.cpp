@@ -30,8 +30,7 @@ using namespace ctxpool::test;
 
 namespace {
 
-constexpr auto failedPrecondition = absl::StatusCode::kFailedPrecondition;
-constexpr auto invalidArgument = absl::StatusCode::kInvalidArgument;
+using CloneTest = TransferTest;
 
 /// A context that has nothing but the builtin dialect.
 std::unique_ptr<MLIRContext> bareContext() {
@@ -50,8 +49,7 @@ std::vector<DistinctAttr> distinctOf(Operation *op) {
   return found;
 }
 
-TEST(CloneTest, UseListsKeepTheirOrder) {
-  auto source = makeContext(), destination = makeContext();
+TEST_F(CloneTest, UseListsKeepTheirOrder) {
   auto module = parse(*source, R"(
     func.func @f(%c: i1, %a: i32) -> i32 {
       %0 = arith.addi %a, %a : i32
@@ -74,7 +72,7 @@ TEST(CloneTest, UseListsKeepTheirOrder) {
   }
 }
 
-TEST(CloneTest, WorksWithinOneContextAsCloneDoes) {
+TEST_F(CloneTest, WorksWithinOneContextAsCloneDoes) {
   auto context = makeContext();
   auto module = parse(*context, R"(
     func.func @f(%a: i32) -> i32 attributes {d = distinct[0]<unit>} {
@@ -93,8 +91,7 @@ TEST(CloneTest, WorksWithinOneContextAsCloneDoes) {
   EXPECT_EQ(alone->getOperand(0), add->getOperand(0));
 }
 
-TEST(CloneTest, ForwardReferencesAndCyclesOfGraphRegions) {
-  auto source = makeContext(), destination = makeContext();
+TEST_F(CloneTest, ForwardReferencesAndCyclesOfGraphRegions) {
   auto module = parse(*source, R"(
     "t.graph"() ({
       %0 = "t.a"(%1, %0) : (i32, i32) -> i32
@@ -108,24 +105,21 @@ TEST(CloneTest, ForwardReferencesAndCyclesOfGraphRegions) {
   expectFaithful(*module, *copy);
 }
 
-TEST(CloneTest, OutlivesTheSource) {
-  auto destination = makeContext();
+TEST_F(CloneTest, OutlivesTheSource) {
   OwningOpRef<ModuleOp> copy;
   std::string text;
   {
-    auto source = makeContext();
-    auto module = parse(*source, readFile(sourceDir() / "bench" / "modules" /
-                                          "attention.mlir"));
+    auto module = parse(*source, sampleText());
     CTXPOOL_ASSERT_OK_AND_ASSIGN(made, cloneInto(*module, *destination));
     copy = std::move(made);
     text = genericText(*module, true);
   }
+  source.reset();
   EXPECT_EQ(genericText(*copy, true), text);
   EXPECT_TRUE(verifies(*copy));
 }
 
-TEST(CloneTest, DistinctAttributesAreEqualAsInTheSource) {
-  auto source = makeContext(), destination = makeContext();
+TEST_F(CloneTest, DistinctAttributesAreEqualAsInTheSource) {
   auto module = parse(*source, R"(
     #a = distinct[0]<unit>
     #b = distinct[1]<unit>
@@ -152,8 +146,7 @@ TEST(CloneTest, DistinctAttributesAreEqualAsInTheSource) {
   EXPECT_NE(found.front(), distinctOf(*other).front());
 }
 
-TEST(CloneTest, WideFloatsInTextualAttributesAreExact) {
-  auto source = makeContext(), destination = makeContext();
+TEST_F(CloneTest, WideFloatsInTextualAttributesAreExact) {
   auto module = parse(*source, "module {}");
   Builder builder(source.get());
   APFloat value(APFloat::IEEEquad(), APInt(128, {1, 0x3fff000000000000ull}));
@@ -176,8 +169,7 @@ TEST(CloneTest, WideFloatsInTextualAttributesAreExact) {
                   .bitwiseIsEqual(value));
 }
 
-TEST(CloneTest, LocationsKeepTheirKind) {
-  auto source = makeContext(), destination = makeContext();
+TEST_F(CloneTest, LocationsKeepTheirKind) {
   auto module = parse(*source, "module {}");
   Builder builder(source.get());
   StringAttr file = builder.getStringAttr("f");
@@ -201,8 +193,7 @@ TEST(CloneTest, LocationsKeepTheirKind) {
   EXPECT_EQ(Location(cast<CallSiteLoc>(parts[3]).getCaller()), parts[0]);
 }
 
-TEST(CloneTest, RecursiveTypes) {
-  auto source = makeContext(), destination = makeContext();
+TEST_F(CloneTest, RecursiveTypes) {
   auto module = parse(*source, R"(
     "t.op"() {
       a = !llvm.struct<"a", (ptr, i32, struct<"b", (array<2 x struct<"c", (ptr)>>, i8)>)>,
@@ -226,9 +217,8 @@ Type cloneType(Type type, MLIRContext &destination) {
   return copy->get()->getAttrOfType<TypeAttr>("t.type").getValue();
 }
 
-TEST(CloneTest, SharedPartsOfNestedStructsAreBuiltOnce) {
+TEST_F(CloneTest, SharedPartsOfNestedStructsAreBuiltOnce) {
   constexpr int depth = 500;
-  auto source = makeContext(), destination = makeContext();
   // Their text would have 2^500 parts.
   Type literal = IntegerType::get(source.get(), 32), identified = literal;
   for (int i = 0; i != depth; ++i) {
@@ -257,8 +247,7 @@ TEST(CloneTest, SharedPartsOfNestedStructsAreBuiltOnce) {
   }
 }
 
-TEST(CloneTest, SharedPartsOfNestedAttributesAreBuiltOnce) {
-  auto source = makeContext(), destination = makeContext();
+TEST_F(CloneTest, SharedPartsOfNestedAttributesAreBuiltOnce) {
   Builder builder(source.get());
   Attribute value = builder.getUnitAttr();
   for (int i = 0; i != 5000; ++i)
@@ -271,8 +260,7 @@ TEST(CloneTest, SharedPartsOfNestedAttributesAreBuiltOnce) {
   EXPECT_TRUE(isEquivalent(*module, *copy));
 }
 
-TEST(CloneTest, StructsThatContainEachOther) {
-  auto source = makeContext(), destination = makeContext();
+TEST_F(CloneTest, StructsThatContainEachOther) {
   auto a = LLVM::LLVMStructType::getIdentified(source.get(), "a");
   auto b = LLVM::LLVMStructType::getIdentified(source.get(), "b");
   Type pointer = LLVM::LLVMPointerType::get(source.get(), 3);
@@ -303,8 +291,7 @@ TEST(CloneTest, StructsThatContainEachOther) {
   }
 }
 
-TEST(CloneTest, StructsWithoutABodyAreOpaque) {
-  auto source = makeContext(), destination = makeContext();
+TEST_F(CloneTest, StructsWithoutABodyAreOpaque) {
   for (Type type :
        {LLVM::LLVMStructType::getOpaque("opaque", source.get()),
         LLVM::LLVMStructType::getIdentified(source.get(), "without")}) {
@@ -316,14 +303,15 @@ TEST(CloneTest, StructsWithoutABodyAreOpaque) {
   }
 }
 
-TEST(CloneTest, AnotherTypeOfTheNameIsRefused) {
+TEST_F(CloneTest, AnotherTypeOfTheNameIsRefused) {
   for (auto [here, there] : {
            std::pair("(i32)", "(i64)"),
            std::pair("(i32)", "packed (i32)"),
            std::pair("(i32)", "opaque"),
            std::pair("opaque", "(i32)"),
        }) {
-    auto source = makeContext(), destination = makeContext();
+    source = makeContext();
+    destination = makeContext();
     auto typeOf = [](StringRef body) {
       return ("\"t.op\"() {a = !llvm.struct<\"a\", " + body + ">} : () -> ()")
           .str();
@@ -338,7 +326,7 @@ TEST(CloneTest, AnotherTypeOfTheNameIsRefused) {
   }
 }
 
-TEST(CloneTest, WhatIsBuiltFromAccessorsIsWhatItsTextSays) {
+TEST_F(CloneTest, WhatIsBuiltFromAccessorsIsWhatItsTextSays) {
   // One of each, with values that are not the defaults.
   constexpr const char *texts[] = {
       "#llvm.linkage<internal>",
@@ -367,6 +355,47 @@ TEST(CloneTest, WhatIsBuiltFromAccessorsIsWhatItsTextSays) {
       "#llvm.alias_scope<id = \"s\", domain = <id = \"d\", description = "
       "\"of the domain\">, description = \"of the scope\">",
       "#llvm.alias_scope<id = \"s\", domain = <id = \"d\">>",
+      "#llvm.loop_unroll<disable = true, full = false>",
+      "#llvm.loop_annotation<disableNonforced = true, unroll = <count = 4 : "
+      "i32>, mustProgress = true, startLoc = loc(fused<\"m\">[\"f.c\":1:2])>",
+      "#llvm.di_null_type",
+      "#llvm.di_file<\"f.c\" in \"/d\">",
+      "#llvm.di_basic_type<tag = DW_TAG_base_type, name = \"int\", sizeInBits "
+      "= 32, encoding = DW_ATE_signed>",
+      "#llvm.di_derived_type<tag = DW_TAG_member, name = \"m\", baseType = "
+      "#llvm.di_basic_type<tag = DW_TAG_base_type, name = \"int\">, sizeInBits "
+      "= 32, alignInBits = 16, offsetInBits = 8, dwarfAddressSpace = 3, "
+      "extraData = #llvm.di_null_type>",
+      "#llvm.di_derived_type<tag = DW_TAG_pointer_type>",
+      "#llvm.di_composite_type<tag = DW_TAG_array_type, name = \"a\", file = "
+      "<\"f.c\" in \"/d\">, line = 3, scope = #llvm.di_file<\"g.c\" in "
+      "\"/d\">, baseType = #llvm.di_null_type, flags = Vector, sizeInBits = "
+      "64, "
+      "alignInBits = 32, elements = #llvm.di_subrange<count = 4 : i64>>",
+      "#llvm.di_subrange<count = 4 : i64, lowerBound = -1 : i64, stride = 2 : "
+      "i64>",
+      "#llvm.di_subroutine_type<callingConvention = DW_CC_normal, types = "
+      "#llvm.di_null_type, #llvm.di_null_type>",
+      "#llvm.di_expression<[DW_OP_plus_uconst(7), DW_OP_stack_value]>",
+      "#llvm.di_expression<>",
+      "#llvm.di_lexical_block<scope = #llvm.di_file<\"f.c\" in \"/d\">, file = "
+      "<\"g.c\" in \"/d\">, line = 4, column = 5>",
+      "#llvm.di_lexical_block_file<scope = #llvm.di_file<\"f.c\" in \"/d\">, "
+      "file = <\"g.c\" in \"/d\">, discriminator = 6>",
+      "#llvm.di_local_variable<scope = #llvm.di_file<\"f.c\" in \"/d\">, name "
+      "= "
+      "\"v\", file = <\"g.c\" in \"/d\">, line = 1, arg = 2, alignInBits = 32, "
+      "type = #llvm.di_null_type, flags = Artificial>",
+      "#llvm.di_local_variable<scope = #llvm.di_file<\"f.c\" in \"/d\">>",
+      "#llvm.di_global_variable<scope = #llvm.di_file<\"f.c\" in \"/d\">, name "
+      "= \"g\", linkageName = \"l\", file = <\"g.c\" in \"/d\">, line = 9, "
+      "type "
+      "= #llvm.di_null_type, isLocalToUnit = true, isDefined = false, "
+      "alignInBits = 8>",
+      "#llvm.di_global_variable_expression<var = <file = <\"g.c\" in \"/d\">, "
+      "line = 9, type = #llvm.di_null_type>, expr = <[DW_OP_stack_value]>>",
+      "#llvm.di_label<scope = #llvm.di_file<\"f.c\" in \"/d\">, name = \"l\", "
+      "file = <\"g.c\" in \"/d\">, line = 8>",
       "#dlti.dl_spec<i64 = dense<[32, 64]> : vector<2xi64>, "
       "\"dlti.stack_alignment\" = 128 : i64>",
       "#dlti.dl_spec<>",
@@ -384,7 +413,6 @@ TEST(CloneTest, WhatIsBuiltFromAccessorsIsWhatItsTextSays) {
       "!llvm.struct<()>",
       "!llvm.target<\"spirv.Image\", !llvm.void, i32, 0, 1, 2>",
   };
-  auto source = makeContext(), destination = makeContext();
   for (std::string text : texts) {
     std::string module = "module attributes {t.it = " + text + "} {}";
     auto original = parse(*source, module),
@@ -395,8 +423,41 @@ TEST(CloneTest, WhatIsBuiltFromAccessorsIsWhatItsTextSays) {
   }
 }
 
-TEST(CloneTest, DistinctScopesAndGroupsKeepTheirIdentity) {
-  auto source = makeContext(), destination = makeContext();
+TEST_F(CloneTest, DebugInformationKeepsItsIdentityAndItsRecursion) {
+  auto module = parse(*source, R"(
+    #file = #llvm.di_file<"f.c" in "/d">
+    #unit = #llvm.di_compile_unit<id = distinct[0]<>, sourceLanguage = DW_LANG_C,
+      file = #file, producer = "p", isOptimized = true, emissionKind = Full,
+      nameTableKind = None, splitDebugFilename = "f.dwo">
+    #self = #llvm.di_composite_type<recId = distinct[1]<>, isRecSelf = true>
+    #next = #llvm.di_derived_type<tag = DW_TAG_pointer_type, baseType = #self>
+    #list = #llvm.di_composite_type<recId = distinct[1]<>,
+      tag = DW_TAG_structure_type, name = "list", file = #file, line = 2,
+      elements = #next>
+    #again = #llvm.di_subprogram<recId = distinct[2]<>, isRecSelf = true>
+    #local = #llvm.di_local_variable<scope = #again, name = "v", type = #list>
+    #one = #llvm.di_subprogram<recId = distinct[2]<>, id = distinct[3]<>,
+      compileUnit = #unit, scope = #file, name = "one", linkageName = "_one",
+      file = #file, line = 3, scopeLine = 4,
+      subprogramFlags = "Definition|Optimized",
+      type = <types = #llvm.di_null_type, #list>, retainedNodes = #local>
+    #two = #llvm.di_subprogram<id = distinct[4]<>, compileUnit = #unit,
+      scope = #file, name = "one", file = #file, subprogramFlags = Definition>
+    "t.op"() {a = #one, b = #two, c = #one} : () -> ())");
+  ASSERT_TRUE(module);
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(copy, cloneInto(*module, *destination));
+  expectFaithful(*module, *copy);
+  auto one =
+      copy->getBody()->front().getAttrOfType<LLVM::DISubprogramAttr>("a");
+  auto two =
+      copy->getBody()->front().getAttrOfType<LLVM::DISubprogramAttr>("b");
+  ASSERT_TRUE(one && two);
+  EXPECT_EQ(one.getCompileUnit(), two.getCompileUnit());
+  EXPECT_EQ(one.getCompileUnit().getSplitDebugFilename(), "f.dwo");
+  EXPECT_NE(one.getId(), two.getId());
+}
+
+TEST_F(CloneTest, DistinctScopesAndGroupsKeepTheirIdentity) {
   auto module = parse(*source, R"(
     #domain = #llvm.alias_scope_domain<id = distinct[0]<>>
     #group = #llvm.access_group<id = distinct[1]<>>
@@ -418,8 +479,8 @@ TEST(CloneTest, DistinctScopesAndGroupsKeepTheirIdentity) {
   EXPECT_NE(op->getAttr("c"), op->getAttr("e"));
 }
 
-TEST(CloneTest, MissingDialectIsNamed) {
-  auto source = makeContext(), destination = bareContext();
+TEST_F(CloneTest, MissingDialectIsNamed) {
+  destination = bareContext();
   for (auto [text, dialect] : {
            std::pair("func.func @f() { return }", "'func'"),
            std::pair("module attributes {a = #arith.fastmath<fast>} {}",
@@ -439,30 +500,27 @@ TEST(CloneTest, MissingDialectIsNamed) {
   EXPECT_THAT(cloneInto(*module, *destination), IsOk());
 }
 
-TEST(CloneTest, UnregisteredOperationOfARegisteredDialectIsRefused) {
-  auto source = makeContext(), destination = makeContext();
+TEST_F(CloneTest, UnregisteredOperationOfARegisteredDialectIsRefused) {
   destination->allowUnregisteredDialects(false);
   auto module = parse(*source, "\"arith.no_such\"() : () -> ()");
   EXPECT_THAT(cloneInto(*module, *destination),
               StatusIs(failedPrecondition, "'arith.no_such'"));
 }
 
-TEST(CloneTest, LoadsDialectsThatTheDestinationHasRegistered) {
-  auto source = makeContext();
-  MLIRContext destination(source->getDialectRegistry(),
-                          MLIRContext::Threading::DISABLED);
+TEST_F(CloneTest, LoadsDialectsThatTheDestinationHasRegistered) {
+  destination = std::make_unique<MLIRContext>(source->getDialectRegistry(),
+                                              MLIRContext::Threading::DISABLED);
   auto module = parse(*source, R"(
     module attributes {llvm.data_layout = ""} {
       func.func @f() { return }
     })");
-  CTXPOOL_ASSERT_OK_AND_ASSIGN(copy, cloneInto(*module, destination));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(copy, cloneInto(*module, *destination));
   EXPECT_TRUE(verifies(*copy));
-  EXPECT_TRUE(destination.getLoadedDialect("llvm"));
-  EXPECT_FALSE(destination.getLoadedDialect("gpu"));
+  EXPECT_TRUE(destination->getLoadedDialect("llvm"));
+  EXPECT_FALSE(destination->getLoadedDialect("gpu"));
 }
 
-TEST(CloneTest, OperandFromOutsideIsRefused) {
-  auto source = makeContext(), destination = makeContext();
+TEST_F(CloneTest, OperandFromOutsideIsRefused) {
   auto module = parse(*source, R"(
     func.func @f(%a: i32) -> i32 {
       %0 = arith.addi %a, %a : i32
@@ -477,8 +535,7 @@ TEST(CloneTest, OperandFromOutsideIsRefused) {
               StatusIs(invalidArgument, "arith.addi"));
 }
 
-TEST(CloneTest, VerifiesOnDemand) {
-  auto source = makeContext(), destination = makeContext();
+TEST_F(CloneTest, VerifiesOnDemand) {
   auto module = parse(*source, "\"arith.addi\"() : () -> ()");
   EXPECT_THAT(cloneInto(*module, *destination), IsOk());
   CloneOptions options;
@@ -487,17 +544,14 @@ TEST(CloneTest, VerifiesOnDemand) {
               StatusIs(invalidArgument, "arith.addi"));
 }
 
-TEST(CloneTest, ClonerRefusesWhatIsNotOfItsContext) {
-  auto source = makeContext(), destination = makeContext();
+TEST_F(CloneTest, ClonerRefusesWhatIsNotOfItsContext) {
   auto module = parse(*destination, "module {}");
   CrossContextCloner cloner(*source, *destination);
   EXPECT_THAT(cloner.clone(*module), StatusIs(invalidArgument, "context"));
 }
 
-TEST(CloneTest, ClonerNoticesThatItsDestinationIsGone) {
-  auto source = makeContext();
+TEST_F(CloneTest, ClonerNoticesThatItsDestinationIsGone) {
   auto module = parse(*source, "module {}");
-  auto destination = makeContext();
   CrossContextCloner cloner(*source, *destination);
   EXPECT_THAT(cloner.clone(*module), IsOk());
   destination.reset();
@@ -505,8 +559,7 @@ TEST(CloneTest, ClonerNoticesThatItsDestinationIsGone) {
               StatusIs(failedPrecondition, "destination"));
 }
 
-TEST(CloneTest, ClonerNoticesThatItsDestinationWasRecycled) {
-  auto source = makeContext();
+TEST_F(CloneTest, ClonerNoticesThatItsDestinationWasRecycled) {
   auto module = parse(*source, "module {}");
   CTXPOOL_ASSERT_OK_AND_ASSIGN(pool, ContextPool::create(smallTemplate()));
   CTXPOOL_ASSERT_OK_AND_ASSIGN(lease, pool->acquire());
@@ -518,28 +571,25 @@ TEST(CloneTest, ClonerNoticesThatItsDestinationWasRecycled) {
               StatusIs(failedPrecondition, "destination"));
 }
 
-TEST(CloneTest, ClonerForgetsASourceThatIsGone) {
-  auto destination = makeContext();
+TEST_F(CloneTest, ClonerForgetsASourceThatIsGone) {
   // At one address, one after the other.
-  std::optional<MLIRContext> source;
-  source.emplace(MLIRContext::Threading::DISABLED);
-  CrossContextCloner cloner(*source, *destination);
+  std::optional<MLIRContext> from;
+  from.emplace(MLIRContext::Threading::DISABLED);
+  CrossContextCloner cloner(*from, *destination);
   for (int i = 0; i != 20; ++i) {
     if (i != 0)
-      source.emplace(MLIRContext::Threading::DISABLED);
+      from.emplace(MLIRContext::Threading::DISABLED);
     std::string name = "value" + std::to_string(i);
     {
-      auto module =
-          parse(*source, "module attributes {a = \"" + name + "\"} {}");
+      auto module = parse(*from, "module attributes {a = \"" + name + "\"} {}");
       CTXPOOL_ASSERT_OK_AND_ASSIGN(copy, cloner.clone(*module));
       expectFaithful(*module, *copy);
     }
-    source.reset();
+    from.reset();
   }
 }
 
-TEST(CloneTest, ClonerMayOutliveBothContexts) {
-  auto source = makeContext(), destination = makeContext();
+TEST_F(CloneTest, ClonerMayOutliveBothContexts) {
   CrossContextCloner cloner(*source, *destination);
   auto module = parse(*source, "module {}");
   EXPECT_THAT(cloner.clone(*module), IsOk());
@@ -548,8 +598,8 @@ TEST(CloneTest, ClonerMayOutliveBothContexts) {
   destination.reset();
 }
 
-TEST(CloneTest, DiagnosticsReachNobody) {
-  auto source = makeContext(), destination = bareContext();
+TEST_F(CloneTest, DiagnosticsReachNobody) {
+  destination = bareContext();
   unsigned seen = 0;
   destination->getDiagEngine().registerHandler([&](Diagnostic &) {
     ++seen;
@@ -561,12 +611,11 @@ TEST(CloneTest, DiagnosticsReachNobody) {
   EXPECT_EQ(seen, 0u);
 }
 
-TEST(CloneTest, DeepNestingNeedsNoStack) {
+TEST_F(CloneTest, DeepNestingNeedsNoStack) {
   // MLIR itself recurses where it destroys.
   constexpr int depth = 10000;
   bool isFaithful = false;
   auto outer = Thread::start(512 << 20, [&] {
-    auto source = makeContext(), destination = makeContext();
     OpBuilder builder(source.get());
     Location location = builder.getUnknownLoc();
     OwningOpRef<ModuleOp> module = ModuleOp::create(location);
@@ -590,8 +639,7 @@ TEST(CloneTest, DeepNestingNeedsNoStack) {
   EXPECT_TRUE(isFaithful);
 }
 
-TEST(CloneTest, DeepAttributesNeedNoStack) {
-  auto source = makeContext(), destination = makeContext();
+TEST_F(CloneTest, DeepAttributesNeedNoStack) {
   auto module = parse(*source, "module {}");
   Builder builder(source.get());
   Attribute nested = builder.getUnitAttr();
@@ -607,8 +655,7 @@ TEST(CloneTest, DeepAttributesNeedNoStack) {
   EXPECT_TRUE(isEquivalent(*module, *copy));
 }
 
-TEST(CloneTest, ManyOperations) {
-  auto source = makeContext(), destination = makeContext();
+TEST_F(CloneTest, ManyOperations) {
   OpBuilder builder(source.get());
   OwningOpRef<ModuleOp> module = ModuleOp::create(builder.getUnknownLoc());
   builder.setInsertionPointToEnd(module->getBody());
@@ -626,11 +673,8 @@ TEST(CloneTest, ManyOperations) {
   EXPECT_TRUE(isEquivalent(*module, *copy));
 }
 
-TEST(CloneTest, SeveralThreadsCopyOutOfOneSource) {
-  auto source = makeContext();
-  std::string text =
-      readFile(sourceDir() / "bench" / "modules" / "attention.mlir");
-  auto module = parse(*source, text);
+TEST_F(CloneTest, SeveralThreadsCopyOutOfOneSource) {
+  auto module = parse(*source, sampleText());
   auto withResource = parse(*source, R"(
     module attributes {a = dense_resource<w> : tensor<4xi8>} {}
     {-# dialect_resources: { builtin: { w: "0x0400000001020304" } } #-})");
@@ -640,11 +684,11 @@ TEST(CloneTest, SeveralThreadsCopyOutOfOneSource) {
   for (int thread = 0; thread != 4; ++thread)
     threads.emplace_back([&] {
       for (int i = 0; i != 3; ++i) {
-        auto destination = makeContext();
-        CrossContextCloner cloner(*source, *destination);
+        auto own = makeContext();
+        CrossContextCloner cloner(*source, *own);
         for (int round = 0; round != 4; ++round) {
           auto copy = cloner.clone(*module);
-          auto resource = cloneInto(*withResource, *destination);
+          auto resource = cloneInto(*withResource, *own);
           ASSERT_TRUE(copy.ok() && resource.ok());
           EXPECT_EQ(digestOf(**copy), digest);
           EXPECT_EQ(digestOf(**resource), other);

@@ -31,8 +31,6 @@ using namespace ctxpool::test;
 
 namespace {
 
-constexpr auto invalidArgument = absl::StatusCode::kInvalidArgument;
-
 std::vector<std::filesystem::path>
 bytecodeFiles(const std::filesystem::path &folder) {
   std::vector<std::filesystem::path> files;
@@ -269,8 +267,9 @@ TEST(DeepBytesTest, RegionsOnASmallStack) {
 // Lazily
 //===----------------------------------------------------------------------===//
 
-TEST(LazyModuleTest, WhatNobodyCanAskForIsThereFromTheBeginning) {
-  auto source = makeContext(), destination = makeContext();
+using LazyModuleTest = TransferTest;
+
+TEST_F(LazyModuleTest, WhatNobodyCanAskForIsThereFromTheBeginning) {
   // In a region that is not isolated; without a name; and a used result.
   auto module = parse(*source, R"(
     "t.region"() ({
@@ -288,8 +287,7 @@ TEST(LazyModuleTest, WhatNobodyCanAskForIsThereFromTheBeginning) {
   EXPECT_TRUE(isSame(*module, *released));
 }
 
-TEST(LazyModuleTest, AFailureIsRemembered) {
-  auto source = makeContext(), destination = makeContext();
+TEST_F(LazyModuleTest, AFailureIsRemembered) {
   auto module = parse(*source, R"(
     func.func @good() { return }
     "func.func"() ({

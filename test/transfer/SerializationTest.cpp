@@ -35,12 +35,8 @@ using namespace ctxpool::test;
 
 namespace {
 
-constexpr auto failedPrecondition = absl::StatusCode::kFailedPrecondition;
-constexpr auto invalidArgument = absl::StatusCode::kInvalidArgument;
-
-std::string sampleText() {
-  return readFile(sourceDir() / "bench" / "modules" / "attention.mlir");
-}
+using SerializationTest = TransferTest;
+using LazyModuleTest = TransferTest;
 
 /// Bytes at an address that is `offset` behind an aligned one.
 absl::StatusOr<SerializedModule> loadAt(llvm::StringRef bytes, size_t offset) {
@@ -59,16 +55,14 @@ absl::StatusOr<SerializedModule> loadAt(llvm::StringRef bytes, size_t offset) {
       llvm::StringRef(begin, bytes.size()), "test", false));
 }
 
-TEST(SerializationTest, RoundTripKeepsAll) {
-  auto source = makeContext(), destination = makeContext();
+TEST_F(SerializationTest, RoundTripKeepsAll) {
   auto module = parse(*source, sampleText());
   CTXPOOL_ASSERT_OK_AND_ASSIGN(bytes, serialize(*module));
   CTXPOOL_ASSERT_OK_AND_ASSIGN(read, deserialize(bytes, *destination));
   expectFaithful(*module, *read);
 }
 
-TEST(SerializationTest, OperationsOtherThanModulesAreTaken) {
-  auto source = makeContext(), destination = makeContext();
+TEST_F(SerializationTest, OperationsOtherThanModulesAreTaken) {
   auto module = parse(*source, "func.func @f() { return }");
   Operation *function = &module->getBody()->front();
   CTXPOOL_ASSERT_OK_AND_ASSIGN(bytes, serialize(function));
@@ -76,21 +70,17 @@ TEST(SerializationTest, OperationsOtherThanModulesAreTaken) {
   expectFaithful(function, *read);
 }
 
-TEST(SerializationTest, BytesAreAlignedAndOutliveTheirContext) {
+TEST_F(SerializationTest, BytesAreAlignedAndOutliveTheirContext) {
   std::optional<SerializedModule> bytes;
-  {
-    auto source = makeContext();
-    bytes = *serialize(*parse(*source, sampleText()));
-  }
+  bytes = *serialize(*parse(*source, sampleText()));
+  source.reset();
   EXPECT_EQ(reinterpret_cast<uintptr_t>(bytes->getBytes().data()) % 4096, 0u);
   SerializedModule copy = *bytes;
   EXPECT_EQ(copy.getBytes().data(), bytes->getBytes().data());
-  auto destination = makeContext();
   EXPECT_THAT(deserialize(copy, *destination), IsOk());
 }
 
-TEST(SerializationTest, BuffersOfAnyAlignmentAreTaken) {
-  auto source = makeContext();
+TEST_F(SerializationTest, BuffersOfAnyAlignmentAreTaken) {
   for (llvm::StringRef alignment :
        {"01000000", "10000000", "40000000", "00100000"}) {
     auto module = parse(
@@ -102,17 +92,16 @@ TEST(SerializationTest, BuffersOfAnyAlignmentAreTaken) {
     ASSERT_TRUE(module);
     CTXPOOL_ASSERT_OK_AND_ASSIGN(bytes, serialize(*module));
     for (size_t offset : {0, 1, 4, 8, 16, 24, 40, 64, 2048}) {
-      auto destination = makeContext();
+      auto own = makeContext();
       CTXPOOL_ASSERT_OK_AND_ASSIGN(loaded, loadAt(bytes.getBytes(), offset));
       EXPECT_EQ(loaded.getBytes(), bytes.getBytes());
-      CTXPOOL_ASSERT_OK_AND_ASSIGN(read, deserialize(loaded, *destination));
+      CTXPOOL_ASSERT_OK_AND_ASSIGN(read, deserialize(loaded, *own));
       expectFaithful(*module, *read);
     }
   }
 }
 
-TEST(SerializationTest, ResourcesReferToTheBytesAndKeepThem) {
-  auto source = makeContext(), destination = makeContext();
+TEST_F(SerializationTest, ResourcesReferToTheBytesAndKeepThem) {
   auto module = parse(*source, R"(
     module attributes {t.w = dense_resource<w> : tensor<4xi8>} {}
     {-# dialect_resources: { builtin: { w: "0x4000000001020304" } } #-})");
@@ -144,8 +133,7 @@ TEST(SerializationTest, ResourcesReferToTheBytesAndKeepThem) {
   EXPECT_EQ(shared[3], 4);
 }
 
-TEST(SerializationTest, EveryVersionOfMlirIsRead) {
-  auto source = makeContext(), destination = makeContext();
+TEST_F(SerializationTest, EveryVersionOfMlirIsRead) {
   auto module = parse(*source, R"(
     func.func @f(%a: i32) -> i32 {
       %0 = arith.addi %a, %a : i32
@@ -164,8 +152,7 @@ TEST(SerializationTest, EveryVersionOfMlirIsRead) {
 }
 
 #ifdef CTXPOOL_TEST_MLIR_OPT
-TEST(SerializationTest, MlirOptReadsTheBytesAndItsOwnAreRead) {
-  auto source = makeContext(), destination = makeContext();
+TEST_F(SerializationTest, MlirOptReadsTheBytesAndItsOwnAreRead) {
   std::filesystem::path folder = std::filesystem::path(testing::TempDir()) /
                                  ("context_pool-" + std::to_string(::getpid()));
   std::filesystem::create_directories(folder);
@@ -191,8 +178,7 @@ TEST(SerializationTest, MlirOptReadsTheBytesAndItsOwnAreRead) {
 }
 #endif
 
-TEST(SerializationTest, StrippedLocationsAreUnknownButInAttributes) {
-  auto source = makeContext(), destination = makeContext();
+TEST_F(SerializationTest, StrippedLocationsAreUnknownButInAttributes) {
   auto module = parse(*source, R"(
     module attributes {t.l = loc("kept":1:2)} {
       func.func @f(%a: i32 loc("gone":3:4)) {
@@ -216,7 +202,7 @@ TEST(SerializationTest, StrippedLocationsAreUnknownButInAttributes) {
   EXPECT_TRUE(isa<FileLineColLoc>(module->getLoc()));
 }
 
-TEST(SerializationTest, WhatBytecodeLosesIsRefusedByName) {
+TEST_F(SerializationTest, WhatBytecodeLosesIsRefusedByName) {
   auto context = makeContext();
   auto shared = parse(*context, R"(
     #d = distinct[0]<unit>
@@ -231,8 +217,7 @@ TEST(SerializationTest, WhatBytecodeLosesIsRefusedByName) {
   EXPECT_THAT(serialize(*wide), StatusIs(failedPrecondition, "t.m"));
 }
 
-TEST(SerializationTest, WhatBytecodeKeepsIsNotRefused) {
-  auto source = makeContext(), destination = makeContext();
+TEST_F(SerializationTest, WhatBytecodeKeepsIsNotRefused) {
   for (llvm::StringRef text : {
            // One place: nothing to be confused with.
            "module attributes {t.m = #dlti.map<\"k\" = distinct[0]<unit>>} {}",
@@ -252,7 +237,7 @@ TEST(SerializationTest, WhatBytecodeKeepsIsNotRefused) {
   }
 }
 
-TEST(SerializationTest, WhatIsNotBytecodeIsAnError) {
+TEST_F(SerializationTest, WhatIsNotBytecodeIsAnError) {
   auto context = makeContext();
   EXPECT_THAT(loadSerialized(nullptr), StatusIs(invalidArgument, "no buffer"));
   for (llvm::StringRef bytes :
@@ -261,8 +246,7 @@ TEST(SerializationTest, WhatIsNotBytecodeIsAnError) {
     EXPECT_THAT(loadAt(bytes, 1), StatusIs(invalidArgument, "not MLIR"));
 }
 
-TEST(SerializationTest, TruncatedBytesAreAnError) {
-  auto source = makeContext(), destination = makeContext();
+TEST_F(SerializationTest, TruncatedBytesAreAnError) {
   CTXPOOL_ASSERT_OK_AND_ASSIGN(bytes, serialize(*parse(*source, sampleText())));
   llvm::StringRef all = bytes.getBytes();
   for (size_t size = 0; size < all.size();
@@ -281,7 +265,7 @@ TEST(SerializationTest, TruncatedBytesAreAnError) {
   EXPECT_THAT(deserialize(bytes, *destination), IsOk());
 }
 
-TEST(SerializationTest, OtherVersionsAreAnErrorThatNamesThem) {
+TEST_F(SerializationTest, OtherVersionsAreAnErrorThatNamesThem) {
   auto context = makeContext();
   CTXPOOL_ASSERT_OK_AND_ASSIGN(bytes, serialize(*parse(*context, "module {}")));
   std::string changed = bytes.getBytes().str();
@@ -292,8 +276,7 @@ TEST(SerializationTest, OtherVersionsAreAnErrorThatNamesThem) {
   EXPECT_THAT(deserialize(loaded, *context), StatusIs(invalidArgument, "7"));
 }
 
-TEST(SerializationTest, InvalidModulesAreFoundOnDemand) {
-  auto source = makeContext(), destination = makeContext();
+TEST_F(SerializationTest, InvalidModulesAreFoundOnDemand) {
   auto module = parse(*source, "\"arith.addi\"() : () -> ()");
   CTXPOOL_ASSERT_OK_AND_ASSIGN(bytes, serialize(*module));
   EXPECT_THAT(deserialize(bytes, *destination),
@@ -303,25 +286,22 @@ TEST(SerializationTest, InvalidModulesAreFoundOnDemand) {
   EXPECT_THAT(deserialize(bytes, *destination, trusted), IsOk());
 }
 
-TEST(SerializationTest, UnknownDialectIsAnError) {
-  auto source = makeContext();
-  MLIRContext destination(MLIRContext::Threading::DISABLED);
+TEST_F(SerializationTest, UnknownDialectIsAnError) {
+  MLIRContext bare(MLIRContext::Threading::DISABLED);
   CTXPOOL_ASSERT_OK_AND_ASSIGN(
       bytes, serialize(*parse(*source, "func.func @f() { return }")));
-  EXPECT_THAT(deserialize(bytes, destination),
-              StatusIs(invalidArgument, "func"));
+  EXPECT_THAT(deserialize(bytes, bare), StatusIs(invalidArgument, "func"));
 }
 
-TEST(SerializationTest, SeveralThreadsMayReadOneModule) {
-  auto source = makeContext();
+TEST_F(SerializationTest, SeveralThreadsMayReadOneModule) {
   auto module = parse(*source, sampleText());
   CTXPOOL_ASSERT_OK_AND_ASSIGN(bytes, serialize(*module));
   Fingerprint digest = digestOf(*module);
   std::vector<std::thread> threads;
   for (int thread = 0; thread != 4; ++thread)
     threads.emplace_back([&, bytes = bytes] {
-      auto destination = makeContext();
-      auto read = deserialize(bytes, *destination);
+      auto own = makeContext();
+      auto read = deserialize(bytes, *own);
       ASSERT_TRUE(read.ok());
       EXPECT_EQ(digestOf(**read), digest);
     });
@@ -341,8 +321,7 @@ constexpr llvm::StringLiteral threeFunctions = R"(
     return %0 : i32
   })";
 
-TEST(LazyModuleTest, ReadsWhatIsAskedFor) {
-  auto source = makeContext(), destination = makeContext();
+TEST_F(LazyModuleTest, ReadsWhatIsAskedFor) {
   auto module = parse(*source, threeFunctions);
   CTXPOOL_ASSERT_OK_AND_ASSIGN(bytes, serialize(*module));
   CTXPOOL_ASSERT_OK_AND_ASSIGN(lazy, LazyModule::open(bytes, *destination));
@@ -357,8 +336,7 @@ TEST(LazyModuleTest, ReadsWhatIsAskedFor) {
               StatusIs(absl::StatusCode::kNotFound, "'d'"));
 }
 
-TEST(LazyModuleTest, ReleasesWhatWasRead) {
-  auto source = makeContext(), destination = makeContext();
+TEST_F(LazyModuleTest, ReleasesWhatWasRead) {
   OwningOpRef<ModuleOp> released;
   {
     CTXPOOL_ASSERT_OK_AND_ASSIGN(bytes,
@@ -373,7 +351,7 @@ TEST(LazyModuleTest, ReleasesWhatWasRead) {
       isSame(&expected->getBody()->front(), &released->getBody()->front()));
 }
 
-TEST(LazyModuleTest, MayReadNothing) {
+TEST_F(LazyModuleTest, MayReadNothing) {
   auto context = makeContext();
   CTXPOOL_ASSERT_OK_AND_ASSIGN(bytes,
                                serialize(*parse(*context, threeFunctions)));
@@ -384,7 +362,7 @@ TEST(LazyModuleTest, MayReadNothing) {
               StatusIs(invalidArgument, "builtin.module"));
 }
 
-class LeaseTransferTest : public testing::Test {
+class LeaseTransferTest : public TransferTest {
 protected:
   void SetUp() override {
     auto made = ContextPool::create(smallTemplate());
@@ -399,7 +377,6 @@ protected:
 };
 
 TEST_F(LeaseTransferTest, BringsInModulesOfEveryForm) {
-  auto source = makeContext();
   auto module = parse(*source, "func.func @f() { return }");
   {
     CTXPOOL_ASSERT_OK_AND_ASSIGN(cloned, lease.cloneIn(*module));
@@ -431,7 +408,6 @@ TEST_F(LeaseTransferTest, ChargesTheLease) {
   options.maxBytesPerContext = 4000;
   CTXPOOL_ASSERT_OK_AND_ASSIGN(small,
                                ContextPool::create(smallTemplate(), options));
-  auto source = makeContext();
   auto module = parse(*source, "module attributes {t.a = \"" +
                                    std::string(5000, 'x') + "\"} {}");
   CTXPOOL_ASSERT_OK_AND_ASSIGN(bytes, serialize(*module));

@@ -8,8 +8,8 @@
 
 #include "test/transfer/TransferTestSupport.h"
 
-#include "test/ir/IrTestSupport.h"
 #include "test/support/StatusMatchers.h"
+#include "test/support/TestFiles.h"
 
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/Verifier.h"
@@ -48,6 +48,10 @@ usesOf(Range uses, const llvm::DenseMap<Operation *, size_t> &places) {
 }
 
 } // namespace
+
+std::string sampleText() {
+  return readFile(sourceDir() / "bench" / "modules" / "attention.mlir");
+}
 
 std::string compareUseLists(Operation *lhs, Operation *rhs) {
   std::vector<Operation *> left, right;

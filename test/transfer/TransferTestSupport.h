@@ -10,10 +10,27 @@
 #define CONTEXT_POOL_TEST_TRANSFER_TRANSFERTESTSUPPORT_H
 
 #include "context_pool/ModuleTransfer.h"
+#include "test/ir/IrTestSupport.h"
 
+#include "gtest/gtest.h"
+
+#include <memory>
 #include <string>
 
 namespace ctxpool::test {
+
+constexpr auto failedPrecondition = absl::StatusCode::kFailedPrecondition;
+constexpr auto invalidArgument = absl::StatusCode::kInvalidArgument;
+
+/// The text of a module of some size.
+std::string sampleText();
+
+/// Two contexts that have all dialects.
+class TransferTest : public testing::Test {
+protected:
+  std::unique_ptr<mlir::MLIRContext> source = makeContext();
+  std::unique_ptr<mlir::MLIRContext> destination = makeContext();
+};
 
 /// Whether use lists of all values and the predecessors of all blocks are in
 /// one order. The first difference, empty where there is none.

@@ -1,0 +1,236 @@
+//===- CacheWarmCommand.cpp - ctxpool-bench cache warm --------------------===//
+//
+// Part of the context_pool project, under the Apache License v2.0 with LLVM
+// Exceptions. See LICENSE for license information.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "bench/CacheFlags.h"
+#include "bench/CacheSubcommands.h"
+#include "bench/CommandLine.h"
+#include "bench/CompileMode.h"
+#include "bench/Environment.h"
+#include "bench/ModuleSource.h"
+#include "bench/PipelineFlags.h"
+#include "bench/RecipeFlags.h"
+#include "bench/ReportFlag.h"
+#include "bench/ThreadTeam.h"
+#include "context_pool/CompileCache.h"
+#include "context_pool/CompileService.h"
+#include "context_pool/ContextPool.h"
+
+#include "absl/status/status.h"
+#include "mlir/IR/DialectRegistry.h"
+#include "mlir/Target/LLVMIR/Dialect/All.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringMap.h"
+#include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/JSON.h"
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace ctxpool;
+using namespace ctxpool::bench;
+namespace cl = llvm::cl;
+
+static cl::SubCommand warmCommand("cache warm", "compile modules into a cache");
+static cl::OptionCategory category("Options of cache warm");
+static cl::list<std::string> files(cl::Positional, cl::sub(warmCommand),
+                                   cl::cat(category), cl::desc("FILES..."));
+static CacheStoreFlags storeFlags(warmCommand, category,
+                                  CacheStoreFlags::Stores::DirectoryAndRemote);
+static PipelineFlags
+    pipelineFlags(warmCommand, category,
+                  "overrides the one that a file names in its first\n"
+                  "line, // PIPELINE: <text>");
+static RecipeFlags recipeFlags(warmCommand, category);
+static cl::opt<unsigned>
+    threadCount("threads", cl::sub(warmCommand), cl::cat(category),
+                cl::value_desc("n"),
+                cl::desc("Compile threads (default: one a processor)"));
+static cl::opt<bool> allowUnregistered(
+    "allow-unregistered-dialect", cl::sub(warmCommand), cl::cat(category),
+    cl::desc("Allow operations of dialects that are not registered"));
+static ReportFlag reportFlag(warmCommand, category);
+static constexpr llvm::StringLiteral explanation = R"(
+FILES are .mlir text or .mlirbc bytecode, folders of them (searched recursively), or -
+for standard input. Each is compiled as a compile service with this recipe does it,
+unless the cache has it already, and kept where --directory and --remote say. Where
+both are given and the folder has it, it is not sent to the server.
+
+Exits with 1 where a file was not compiled or could not be kept.
+)";
+
+static constexpr unsigned maxThreads = 1024;
+
+namespace {
+/// What became of the files, in their order.
+struct WarmOutcome {
+  std::vector<absl::Status> results;
+  CompileCacheStats stats;
+  absl::Status flushed;
+};
+} // namespace
+
+/// A service for each pipeline, all on one pool.
+static absl::StatusOr<llvm::StringMap<std::unique_ptr<CompileService>>>
+createServices(llvm::ArrayRef<ModuleSource> sources, ContextPool &pool,
+               CompileCache &cache) {
+  llvm::StringMap<std::unique_ptr<CompileService>> services;
+  for (const ModuleSource &source : sources) {
+    std::unique_ptr<CompileService> &service = services[source.getPipeline()];
+    if (!source.error.empty() || service)
+      continue;
+    CompileServiceOptions options;
+    // Requests are served on the threads of the team.
+    options.threads = 1;
+    options.output = recipeFlags.getOutput();
+    options.recipe.pipeline = source.getPipeline().str();
+    recipeFlags.apply(options.recipe);
+    absl::StatusOr<std::unique_ptr<CompileService>> created =
+        CompileService::create(pool, &cache, std::move(options));
+    if (!created.ok())
+      return absl::Status(
+          created.status().code(),
+          nameFile(source.name, std::string(created.status().message())));
+    service = *std::move(created);
+  }
+  return services;
+}
+
+static absl::StatusOr<WarmOutcome> warm(llvm::ArrayRef<ModuleSource> sources,
+                                        const CompileSetup &setup) {
+  absl::StatusOr<std::unique_ptr<ContextPool>> pool = createPool(setup);
+  if (!pool.ok())
+    return pool.status();
+  absl::StatusOr<std::unique_ptr<CompileCache>> cache =
+      CompileCache::create(setup.cache);
+  if (!cache.ok())
+    return cache.status();
+  auto services = createServices(sources, **pool, **cache);
+  if (!services.ok())
+    return services.status();
+  absl::StatusOr<std::unique_ptr<ThreadTeam>> team =
+      ThreadTeam::create(setup.threads);
+  if (!team.ok())
+    return team.status();
+
+  WarmOutcome outcome;
+  outcome.results.resize(sources.size());
+  std::atomic<size_t> next{0};
+  (*team)->run([&](unsigned) {
+    size_t i;
+    while ((i = next.fetch_add(1, std::memory_order_relaxed)) <
+           sources.size()) {
+      const ModuleSource &source = sources[i];
+      if (!source.error.empty())
+        outcome.results[i] = absl::NotFoundError(source.error);
+      else
+        outcome.results[i] =
+            services->find(source.getPipeline())
+                ->second->compileSource(source.bytes->getBuffer(), source.name)
+                .status();
+    }
+  });
+  outcome.flushed = (*cache)->flush();
+  outcome.stats = (*cache)->getStats();
+  return outcome;
+}
+
+static llvm::json::Object makeJson(llvm::ArrayRef<ModuleSource> sources,
+                                   const WarmOutcome &outcome, uint64_t known,
+                                   uint64_t failed, llvm::StringRef where,
+                                   llvm::ArrayRef<char *> commandLine) {
+  llvm::json::Object report = makeReport("cache warm", commandLine);
+  report["cache"] = llvm::json::fixUTF8(where);
+  report["modules"] = sources.size();
+  report["compiled"] = outcome.stats.compiles - outcome.stats.failures;
+  report["known"] = known;
+  report["failed"] = failed;
+  report["kept"] = outcome.flushed.ok();
+  llvm::json::Array failures;
+  for (auto [source, result] : llvm::zip(sources, outcome.results))
+    if (!result.ok())
+      failures.push_back(llvm::json::Object{
+          {"file", llvm::json::fixUTF8(source.name)},
+          {"error", llvm::json::fixUTF8(std::string(result.message()))}});
+  report["failures"] = std::move(failures);
+  return report;
+}
+
+int bench::runCacheWarm(int argc, char **argv) {
+  if (!parseSubcommandLine(argc, argv, warmCommand, category, explanation))
+    return exitUsage;
+  if (files.empty())
+    return usageError("no file is given", "cache warm");
+  for (std::string complaint :
+       {checkFiles(files), reportFlag.check(), recipeFlags.check()})
+    if (!complaint.empty())
+      return usageError(complaint, "cache warm");
+  if (threadCount.getNumOccurrences() &&
+      (threadCount == 0 || threadCount > maxThreads))
+    return usageError(llvm::formatv("--threads={0}: expected 1 to {1}",
+                                    threadCount.getValue(), maxThreads),
+                      "cache warm");
+  absl::StatusOr<CompileCacheOptions> cache = storeFlags.getOptions();
+  if (!cache.ok())
+    return usageError(std::string(cache.status().message()), "cache warm");
+  mlir::DialectRegistry registry;
+  if (int status = pipelineFlags.setUp(registry, "cache warm"))
+    return status;
+  if (!reportFlag.canWrite())
+    return exitFailure;
+
+  CompileSetup setup;
+  setup.registry = &registry;
+  setup.output = recipeFlags.getOutput();
+  if (setup.output != CompileOutput::Module)
+    mlir::registerAllToLLVMIRTranslations(registry);
+  setup.allowUnregisteredDialects = allowUnregistered;
+  // On demand: what is compiled once gains little from what is preloaded.
+  setup.preload.emplace();
+  setup.threads = threadCount.getNumOccurrences()
+                      ? threadCount.getValue()
+                      : std::min(getEnvironment().cpuCount, maxThreads);
+  setup.cache = *std::move(cache);
+  std::vector<ModuleSource> sources = readModules(files);
+  if (!pipelineFlags.getPipeline().empty())
+    for (ModuleSource &source : sources)
+      source.pipeline = pipelineFlags.getPipeline();
+
+  absl::StatusOr<WarmOutcome> outcome = warm(sources, setup);
+  if (!outcome.ok()) {
+    printError(std::string(outcome.status().message()));
+    return exitFailure;
+  }
+  uint64_t failed = 0;
+  for (auto [source, result] : llvm::zip(sources, outcome->results))
+    if (!result.ok()) {
+      ++failed;
+      printError(nameFile(source.name, std::string(result.message())));
+    }
+  const uint64_t compiled = outcome->stats.compiles - outcome->stats.failures;
+  const uint64_t known = sources.size() - failed - compiled;
+  if (!outcome->flushed.ok())
+    printError("not all could be kept: " +
+               std::string(outcome->flushed.message()));
+  std::string where = describeCache(setup.cache);
+  if (reportFlag.leavesStandardOutput())
+    llvm::outs() << sources.size()
+                 << (sources.size() == 1 ? " module: " : " modules: ")
+                 << compiled << " compiled, " << known << " were there, "
+                 << failed << " failed\n"
+                 << "cache: " << where << "\n";
+  bool written = reportFlag.write([&] {
+    return makeJson(sources, *outcome, known, failed, where,
+                    llvm::ArrayRef(argv, argc));
+  });
+  return failed == 0 && outcome->flushed.ok() && written ? exitSuccess
+                                                         : exitFailure;
+}

@@ -1,0 +1,491 @@
+//===- RemoteTier.cpp - Artifacts shared through a server -----------------===//
+//
+// Part of the context_pool project, under the Apache License v2.0 with LLVM
+// Exceptions. See LICENSE for license information.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "context_pool/cache/RemoteTier.h"
+
+#include "context_pool/cache/RedisConnection.h"
+#include "context_pool/cache/RemoteAddress.h"
+#include "context_pool/cache/RemoteValue.h"
+#include "context_pool/cache/Transport.h"
+#include "context_pool/support/Fork.h"
+#include "context_pool/support/Mutex.h"
+#include "context_pool/support/Thread.h"
+
+#include "absl/strings/str_cat.h"
+#include "llvm/ADT/SmallVector.h"
+
+#include <algorithm>
+#include <hiredis/hiredis.h>
+#include <set>
+#include <utility>
+#include <vector>
+
+using namespace ctxpool;
+using namespace ctxpool::detail;
+using Clock = TimeLimits::Clock;
+
+namespace {
+
+/// Servers and what is between may drop a connection that is silent for long,
+/// and not say so.
+constexpr std::chrono::seconds longestIdle(60);
+
+/// Keys whose values were rejected; more are forgotten, and stay misses until
+/// they expire.
+constexpr size_t maxRejectedKeys = 4096;
+
+/// Clearing goes on for as long as it gets on, within reason.
+constexpr std::chrono::minutes longestClear(5);
+
+class RedisTier final : public RemoteTier {
+public:
+  RedisTier(RemoteTierOptions theOptions, RemoteAddress theAddress,
+            std::unique_ptr<TlsClient> theTls)
+      : options(std::move(theOptions)), address(std::move(theAddress)),
+        tls(std::move(theTls)),
+        format(options.secret, options.maxArtifactBytes),
+        circuit(options.circuit) {}
+
+  absl::StatusOr<std::optional<Artifact>> get(const CacheKey &key) override;
+  absl::Status put(const CacheKey &key, const Artifact &artifact,
+                   bool replace) override;
+  absl::Status clear() override;
+  CacheTierStats getStats() const override;
+  RemoteTierState getState() const override;
+
+private:
+  struct IdleConnection {
+    std::unique_ptr<RedisConnection> connection;
+    Clock::time_point since;
+  };
+
+  TimeLimits startCall(Clock::duration total) const {
+    return {absl::ToChronoNanoseconds(options.callTimeout),
+            Clock::now() + total};
+  }
+  TimeLimits startCall() const {
+    return startCall(absl::ToChronoNanoseconds(options.totalTimeout));
+  }
+
+  absl::Status admit();
+  absl::StatusOr<RedisReply> exchange(llvm::ArrayRef<llvm::StringRef> command,
+                                      const ReplyLimits &replyLimits,
+                                      const TimeLimits &limits);
+  std::unique_ptr<RedisConnection> takeIdle();
+  absl::StatusOr<std::unique_ptr<RedisConnection>>
+  connect(const TimeLimits &limits);
+  void giveBack(std::unique_ptr<RedisConnection> connection);
+  void startProbe();
+  void probe();
+  void reject(const CacheKey &key);
+
+  absl::Status named(const absl::Status &status) const {
+    return absl::Status(
+        status.code(),
+        absl::StrCat("redis at ", address.toString(), ": ", status.message()));
+  }
+  absl::Status fail(const absl::Status &status, Clock::time_point start);
+  void noteFailure(const absl::Status &status);
+
+  const RemoteTierOptions options;
+  const RemoteAddress address;
+  const std::unique_ptr<const TlsClient> tls;
+  const RemoteValueFormat format;
+  const ForkMark mark;
+  Circuit circuit;
+
+  /// Never held while the network is touched.
+  mutable Mutex mutex;
+  /// The last is the one that was used last.
+  std::vector<IdleConnection> idle ABSL_GUARDED_BY(mutex);
+  std::set<Fingerprint> rejectedKeys ABSL_GUARDED_BY(mutex);
+  std::string lastFailure ABSL_GUARDED_BY(mutex);
+  uint64_t connections ABSL_GUARDED_BY(mutex) = 0;
+  uint64_t rejected ABSL_GUARDED_BY(mutex) = 0;
+  uint64_t oversized ABSL_GUARDED_BY(mutex) = 0;
+
+  /// Held while a probe is started, which waits for nothing.
+  Mutex probeMutex;
+  /// The last member, so that it ends before anything that it uses.
+  std::optional<Thread> probeThread ABSL_GUARDED_BY(probeMutex);
+};
+
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// Connections
+//===----------------------------------------------------------------------===//
+
+std::unique_ptr<RedisConnection> RedisTier::takeIdle() {
+  for (;;) {
+    IdleConnection candidate;
+    {
+      MutexLock lock(mutex);
+      if (idle.empty())
+        return nullptr;
+      candidate = std::move(idle.back());
+      idle.pop_back();
+    }
+    // One that the server has closed, or that something came in on unasked, is
+    // not for use.
+    if (Clock::now() - candidate.since < longestIdle &&
+        candidate.connection->isQuiet())
+      return std::move(candidate.connection);
+  }
+}
+
+absl::StatusOr<std::unique_ptr<RedisConnection>>
+RedisTier::connect(const TimeLimits &limits) {
+  TimeLimits connecting = limits;
+  connecting.end = std::min(
+      limits.end,
+      Clock::now() + absl::ToChronoNanoseconds(options.connectTimeout));
+  absl::StatusOr<std::unique_ptr<RedisConnection>> connection =
+      RedisConnection::open(address, tls.get(), connecting);
+  if (connection.ok()) {
+    MutexLock lock(mutex);
+    ++connections;
+  }
+  return connection;
+}
+
+void RedisTier::giveBack(std::unique_ptr<RedisConnection> connection) {
+  MutexLock lock(mutex);
+  if (idle.size() < options.maxIdleConnections)
+    idle.push_back({std::move(connection), Clock::now()});
+}
+
+/// A command and its reply, on any connection.
+absl::StatusOr<RedisReply>
+RedisTier::exchange(llvm::ArrayRef<llvm::StringRef> command,
+                    const ReplyLimits &replyLimits, const TimeLimits &limits) {
+  std::unique_ptr<RedisConnection> connection = takeIdle();
+  bool wasIdle = connection != nullptr;
+  for (;;) {
+    if (!connection) {
+      absl::StatusOr<std::unique_ptr<RedisConnection>> fresh = connect(limits);
+      if (!fresh.ok())
+        return fresh.status();
+      connection = *std::move(fresh);
+    }
+    absl::StatusOr<RedisReply> reply =
+        connection->call(command, replyLimits, limits);
+    if (reply.ok()) {
+      if ((*reply)->type == REDIS_REPLY_ERROR)
+        reply = absl::FailedPreconditionError(
+            absl::StrCat("the server refused ", command.front().str(), ": ",
+                         connection->describeError(**reply)));
+      giveBack(std::move(connection));
+      return reply;
+    }
+    connection.reset();
+    if (!wasIdle || !absl::IsUnavailable(reply.status()))
+      return reply;
+    // The server has been restarted since. The other idle connections are of as
+    // little use, so this is tried again on a fresh one, from the beginning.
+    std::vector<IdleConnection> stale;
+    MutexLock lock(mutex);
+    stale.swap(idle);
+    lock.unlock();
+    wasIdle = false;
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Failures
+//===----------------------------------------------------------------------===//
+
+void RedisTier::noteFailure(const absl::Status &status) {
+  MutexLock lock(mutex);
+  lastFailure = std::string(status.message());
+}
+
+absl::Status RedisTier::fail(const absl::Status &status,
+                             Clock::time_point start) {
+  circuit.failed(Clock::now() - start);
+  noteFailure(status);
+  return named(status);
+}
+
+/// Whether the server is to be asked.
+absl::Status RedisTier::admit() {
+  if (mark.isInherited())
+    return named(absl::FailedPreconditionError(
+        "connected by the process that this one was forked from"));
+  switch (circuit.ask()) {
+  case Circuit::Answer::Go:
+    return absl::OkStatus();
+  case Circuit::Answer::Probe:
+    startProbe();
+    break;
+  case Circuit::Answer::Rest:
+    break;
+  }
+  return named(
+      absl::UnavailableError("left alone for a while, since it failed"));
+}
+
+void RedisTier::startProbe() {
+  MutexLock lock(probeMutex);
+  // The one before has called `probed`, and does nothing after that.
+  probeThread.reset();
+  absl::StatusOr<Thread> thread =
+      Thread::start(Thread::compilerStackBytes, [this] { probe(); });
+  if (!thread.ok()) {
+    noteFailure(thread.status());
+    circuit.probed(false);
+    return;
+  }
+  probeThread = *std::move(thread);
+}
+
+void RedisTier::probe() {
+  TimeLimits limits = startCall();
+  absl::StatusOr<std::unique_ptr<RedisConnection>> connection = connect(limits);
+  absl::Status status = connection.status();
+  if (status.ok()) {
+    absl::StatusOr<RedisReply> reply =
+        (*connection)->call({"PING"}, ReplyLimits(), limits);
+    status = reply.status();
+    if (status.ok() && (*reply)->type == REDIS_REPLY_ERROR)
+      status = absl::FailedPreconditionError(absl::StrCat(
+          "the server refused PING: ", (*connection)->describeError(**reply)));
+  }
+  if (status.ok())
+    giveBack(*std::move(connection));
+  else
+    noteFailure(status);
+  circuit.probed(status.ok());
+}
+
+void RedisTier::reject(const CacheKey &key) {
+  MutexLock lock(mutex);
+  ++rejected;
+  if (rejectedKeys.size() < maxRejectedKeys)
+    rejectedKeys.insert(key.digest);
+}
+
+//===----------------------------------------------------------------------===//
+// The tier
+//===----------------------------------------------------------------------===//
+
+absl::StatusOr<std::optional<Artifact>> RedisTier::get(const CacheKey &key) {
+  if (absl::Status status = admit(); !status.ok())
+    return status;
+  std::string name = format.makeName(key);
+  ReplyLimits replyLimits;
+  replyLimits.stringBytes = format.getMaxValueBytes();
+  Clock::time_point start = Clock::now();
+  absl::StatusOr<RedisReply> reply =
+      exchange({"GET", name}, replyLimits, startCall());
+  // A value that is too large says nothing about how the server is.
+  if (absl::IsOutOfRange(reply.status())) {
+    reject(key);
+    return std::nullopt;
+  }
+  if (reply.ok() && (*reply)->type != REDIS_REPLY_STRING &&
+      (*reply)->type != REDIS_REPLY_NIL)
+    reply = absl::DataLossError("the reply to GET is not a value");
+  if (!reply.ok())
+    return fail(reply.status(), start);
+  circuit.succeeded();
+  if ((*reply)->type == REDIS_REPLY_NIL)
+    return std::nullopt;
+
+  absl::StatusOr<Artifact> artifact =
+      format.decode(name, llvm::StringRef((*reply)->str, (*reply)->len));
+  if (!artifact.ok()) {
+    reject(key);
+    return std::nullopt;
+  }
+  return *std::move(artifact);
+}
+
+absl::Status RedisTier::put(const CacheKey &key, const Artifact &artifact,
+                            bool replace) {
+  if (absl::Status status = admit(); !status.ok())
+    return status;
+  std::string name = format.makeName(key);
+  absl::StatusOr<std::string> value = format.encode(name, artifact);
+  if (!value.ok()) {
+    MutexLock lock(mutex);
+    ++oversized;
+    return absl::OkStatus();
+  }
+  {
+    MutexLock lock(mutex);
+    replace |= rejectedKeys.count(key.digest) != 0;
+  }
+  llvm::SmallVector<llvm::StringRef, 6> command = {"SET", name, *value};
+  if (!replace)
+    command.push_back("NX");
+  std::string seconds = std::to_string(absl::ToInt64Seconds(options.expiry));
+  if (options.expiry != absl::InfiniteDuration())
+    command.append({"EX", seconds});
+
+  Clock::time_point start = Clock::now();
+  absl::StatusOr<RedisReply> reply =
+      exchange(command, ReplyLimits(), startCall());
+  // A server that is full, or read only, can still be read from.
+  if (absl::IsFailedPrecondition(reply.status())) {
+    noteFailure(reply.status());
+    return named(reply.status());
+  }
+  // Nil: something is there already.
+  if (reply.ok() && (*reply)->type != REDIS_REPLY_STATUS &&
+      (*reply)->type != REDIS_REPLY_NIL)
+    reply = absl::DataLossError("the reply to SET is neither yes nor no");
+  if (!reply.ok())
+    return fail(reply.status(), start);
+  circuit.succeeded();
+  MutexLock lock(mutex);
+  rejectedKeys.erase(key.digest);
+  return absl::OkStatus();
+}
+
+absl::Status RedisTier::clear() {
+  if (absl::Status status = admit(); !status.ok())
+    return status;
+  // Names of exactly our form, and so of a known length.
+  std::string pattern =
+      format.getPrefix() + std::string(2 * sizeof(Fingerprint::bytes), '?');
+  ReplyLimits replyLimits;
+  replyLimits.elements = 1 << 16;
+  Clock::time_point start = Clock::now();
+  TimeLimits limits = startCall(longestClear);
+  std::string cursor = "0";
+  do {
+    absl::StatusOr<RedisReply> scanned =
+        exchange({"SCAN", cursor, "MATCH", pattern, "COUNT", "1000"},
+                 replyLimits, limits);
+    if (!scanned.ok())
+      return fail(scanned.status(), start);
+    const redisReply &page = **scanned;
+    if (page.type != REDIS_REPLY_ARRAY || page.elements != 2 ||
+        page.element[0]->type != REDIS_REPLY_STRING ||
+        page.element[1]->type != REDIS_REPLY_ARRAY)
+      return fail(absl::DataLossError("the reply to SCAN is not a page"),
+                  start);
+    cursor.assign(page.element[0]->str, page.element[0]->len);
+
+    llvm::ArrayRef<redisReply *> names(page.element[1]->element,
+                                       page.element[1]->elements);
+    llvm::SmallVector<llvm::StringRef, 0> command = {"UNLINK"};
+    for (const redisReply *name : names) {
+      llvm::StringRef text;
+      if (name->type == REDIS_REPLY_STRING)
+        text = llvm::StringRef(name->str, name->len);
+      // A server that lies must not make anybody delete other names.
+      if (text.size() == pattern.size() && text.starts_with(format.getPrefix()))
+        command.push_back(text);
+    }
+    if (command.size() == 1)
+      continue;
+    if (absl::Status status = exchange(command, ReplyLimits(), limits).status();
+        !status.ok())
+      return fail(status, start);
+  } while (cursor != "0");
+  circuit.succeeded();
+  return absl::OkStatus();
+}
+
+CacheTierStats RedisTier::getStats() const {
+  CacheTierStats stats;
+  if (mark.isInherited())
+    return stats;
+  MutexLock lock(mutex);
+  stats.rejected = rejected;
+  stats.dropped = oversized;
+  return stats;
+}
+
+RemoteTierState RedisTier::getState() const {
+  RemoteTierState state;
+  state.server = address.toString();
+  if (mark.isInherited())
+    return state;
+  state.circuit = circuit.getState();
+  MutexLock lock(mutex);
+  state.lastFailure = lastFailure;
+  state.connections = connections;
+  state.idleConnections = idle.size();
+  state.rejected = rejected;
+  state.oversized = oversized;
+  return state;
+}
+
+std::string RemoteTierState::toString() const {
+  std::string text = absl::StrCat("redis at ", server, ": ");
+  if (circuit.resting)
+    absl::StrAppend(
+        &text, "left alone for ",
+        absl::FormatDuration(absl::FromChrono(
+            std::chrono::ceil<std::chrono::milliseconds>(circuit.restLeft))),
+        " more, after ", circuit.failures, " failures");
+  else if (circuit.failures)
+    absl::StrAppend(&text, circuit.failures, " failures in a row");
+  else
+    absl::StrAppend(&text, "no failure since the last success");
+  absl::StrAppend(&text, "; ", circuit.rests, " rests, ", connections,
+                  " connections made, ", rejected, " values rejected, ",
+                  oversized, " artifacts too large");
+  if (!lastFailure.empty())
+    absl::StrAppend(&text, "; last failure: ", lastFailure);
+  return text;
+}
+
+//===----------------------------------------------------------------------===//
+// Options
+//===----------------------------------------------------------------------===//
+
+static absl::Status checkTimeout(llvm::StringRef field,
+                                 absl::Duration timeout) {
+  if (timeout >= absl::Milliseconds(1) && timeout <= absl::Hours(1))
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(field.str(), ": ",
+                                                 absl::FormatDuration(timeout),
+                                                 ", expected 1ms to 1h"));
+}
+
+absl::StatusOr<std::unique_ptr<RemoteTier>>
+RemoteTier::create(RemoteTierOptions options) {
+  constexpr uint64_t mostArtifactBytes = 256ull << 20;
+  absl::StatusOr<RemoteAddress> address = RemoteAddress::parse(options.url);
+  if (!address.ok())
+    return address.status();
+  // Kept in the address alone.
+  options.url.clear();
+  for (auto [field, timeout] :
+       {std::pair("remoteConnectTimeout", options.connectTimeout),
+        std::pair("remoteCallTimeout", options.callTimeout),
+        std::pair("remoteTotalTimeout", options.totalTimeout)})
+    if (absl::Status status = checkTimeout(field, timeout); !status.ok())
+      return status;
+  // Redis refuses times that end later than it can count.
+  if (options.expiry < absl::Seconds(1) ||
+      (options.expiry > absl::Hours(24 * 36500) &&
+       options.expiry != absl::InfiniteDuration()))
+    return absl::InvalidArgumentError(
+        absl::StrCat("remoteExpiry: ", absl::FormatDuration(options.expiry),
+                     ", expected 1s to 100 years, or infinite"));
+  if (options.maxArtifactBytes == 0 ||
+      options.maxArtifactBytes > mostArtifactBytes)
+    return absl::InvalidArgumentError(
+        absl::StrCat("remoteMaxArtifactBytes: ", options.maxArtifactBytes,
+                     ", expected 1 to ", mostArtifactBytes));
+  std::unique_ptr<TlsClient> tls;
+  if (address->tls) {
+    absl::StatusOr<std::unique_ptr<TlsClient>> client =
+        TlsClient::create(address->certificates);
+    if (!client.ok())
+      return client.status();
+    tls = *std::move(client);
+  }
+  return std::make_unique<RedisTier>(std::move(options), *std::move(address),
+                                     std::move(tls));
+}

@@ -1,0 +1,291 @@
+//===- DiskTierTest.cpp - Artifacts in a folder ---------------------------===//
+//
+// Part of the context_pool project, under the Apache License v2.0 with LLVM
+// Exceptions. See LICENSE for license information.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "test/cache/DiskTestSupport.h"
+#include "test/support/PhaseGate.h"
+#include "test/support/StatusMatchers.h"
+#include "test/support/TestFiles.h"
+
+#include <set>
+#include <sys/stat.h>
+
+using namespace ctxpool;
+using namespace ctxpool::detail;
+using namespace ctxpool::test;
+
+namespace fs = std::filesystem;
+
+namespace {
+
+using DiskTierTest = DiskTest;
+
+constexpr size_t sizes[] = {0,     1,      8,      1000,   59999,
+                            60000, 60001,  65534,  65535,  65536,
+                            69632, 100000, 131072, 3000001};
+
+TEST_F(DiskTierTest, ArtifactComesBackWithItsKindBytesMeaningAndCost) {
+  {
+    std::unique_ptr<DiskTier> tier = open();
+    for (size_t size : sizes) {
+      EXPECT_FALSE(getFrom(*tier, makeKey(size)));
+      EXPECT_THAT(tier->put(makeKey(size), makeArtifact(size, size),
+                            /*replace=*/false),
+                  IsOk());
+      std::optional<Artifact> found = getFrom(*tier, makeKey(size));
+      EXPECT_TRUE(found && isArtifact(*found, size, size)) << size;
+    }
+  }
+  std::unique_ptr<DiskTier> again = open();
+  for (size_t size : sizes) {
+    std::optional<Artifact> found = getFrom(*again, makeKey(size));
+    EXPECT_TRUE(found && isArtifact(*found, size, size)) << size;
+  }
+  EXPECT_EQ(again->getStats().rejected, 0u);
+}
+
+TEST_F(DiskTierTest, BytesAre64ByteAlignedAndManyAreMappedWithoutACopy) {
+  std::unique_ptr<DiskTier> tier = open();
+  for (size_t size : {1000, 65000, 200000}) {
+    ASSERT_THAT(tier->put(makeKey(size), makeArtifact(size, size),
+                          /*replace=*/false),
+                IsOk());
+    std::optional<Artifact> first = getFrom(*tier, makeKey(size));
+    std::optional<Artifact> second = getFrom(*tier, makeKey(size));
+    ASSERT_TRUE(first && second);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(first->getBytes().data()) % 64, 0u);
+    // A copy of each would be elsewhere.
+    if (size == 200000)
+      EXPECT_EQ(first->getBytes().data(), second->getBytes().data());
+  }
+}
+
+TEST_F(DiskTierTest, ArtifactsOutliveTheTierAndTheFolder) {
+  std::optional<Artifact> large, small;
+  {
+    std::unique_ptr<DiskTier> tier = open();
+    ASSERT_THAT(tier->put(makeKey(1), makeArtifact(1, 500000), false), IsOk());
+    ASSERT_THAT(tier->put(makeKey(2), makeArtifact(2, 500), false), IsOk());
+    large = getFrom(*tier, makeKey(1));
+    small = getFrom(*tier, makeKey(2));
+  }
+  fs::remove_all(folder);
+
+  EXPECT_TRUE(large && isArtifact(*large, 1, 500000));
+  EXPECT_TRUE(small && isArtifact(*small, 2, 500));
+}
+
+TEST_F(DiskTierTest, WhatIsThereStaysUnlessReplaced) {
+  std::unique_ptr<DiskTier> tier = open();
+  for (size_t size : {100, 100000}) {
+    const CacheKey key = makeKey(size);
+    ASSERT_THAT(tier->put(key, makeArtifact(1, size), false), IsOk());
+    ASSERT_THAT(tier->put(key, makeArtifact(2, size), false), IsOk());
+    EXPECT_TRUE(isArtifact(*getFrom(*tier, key), 1, size));
+
+    ASSERT_THAT(tier->put(key, makeArtifact(3, size), /*replace=*/true),
+                IsOk());
+    EXPECT_TRUE(isArtifact(*getFrom(*tier, key), 3, size));
+
+    ASSERT_THAT(tier->put(key, makeArtifact(1, size), /*replace=*/true),
+                IsOk());
+    EXPECT_TRUE(isArtifact(*getFrom(*tier, key), 1, size));
+  }
+}
+
+TEST_F(DiskTierTest, AKeyCanBeReplacedAnyNumberOfTimes) {
+  std::unique_ptr<DiskTier> tier = open();
+  unsigned lost = 0;
+  for (unsigned round = 0; round < 50; ++round) {
+    absl::Status status =
+        tier->put(makeKey(1), makeArtifact(round, 100), /*replace=*/true);
+    if (status.ok()) {
+      std::optional<Artifact> found = getFrom(*tier, makeKey(1));
+      EXPECT_TRUE(found && isArtifact(*found, round, 100)) << round;
+      continue;
+    }
+    // All slots are taken; there will be a new store.
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kResourceExhausted,
+                                 "was published 16 times"));
+    ++lost;
+    EXPECT_TRUE(eventually([&] {
+      return tier->put(makeKey(1), makeArtifact(round, 100), true).ok();
+    }));
+  }
+  EXPECT_GE(lost, 2u);
+}
+
+TEST_F(DiskTierTest, EqualReplacementsTakeNoRoom) {
+  std::unique_ptr<DiskTier> tier = open();
+  for (unsigned round = 0; round < 50; ++round)
+    EXPECT_THAT(tier->put(makeKey(1), makeArtifact(7, 100), true), IsOk());
+  EXPECT_TRUE(isArtifact(*getFrom(*tier, makeKey(1)), 7, 100));
+}
+
+TEST_F(DiskTierTest, ClearForgetsEverythingAlsoForOthers) {
+  std::unique_ptr<DiskTier> one = open();
+  std::unique_ptr<DiskTier> other = open();
+  for (uint64_t number = 0; number < 20; ++number)
+    ASSERT_THAT(
+        one->put(makeKey(number), makeArtifact(number, 30000 * number), false),
+        IsOk());
+  std::optional<Artifact> held = getFrom(*other, makeKey(10));
+  ASSERT_TRUE(held);
+
+  ASSERT_THAT(one->clear(), IsOk());
+
+  for (uint64_t number = 0; number < 20; ++number) {
+    EXPECT_FALSE(getFrom(*one, makeKey(number)));
+    EXPECT_FALSE(getFrom(*other, makeKey(number)));
+  }
+  EXPECT_TRUE(isArtifact(*held, 10, 300000));
+  ASSERT_THAT(other->put(makeKey(1), makeArtifact(5, 10), false), IsOk());
+  EXPECT_TRUE(isArtifact(*getFrom(*one, makeKey(1)), 5, 10));
+}
+
+//===----------------------------------------------------------------------===//
+// The bound
+//===----------------------------------------------------------------------===//
+
+TEST_F(DiskTierTest, FolderStaysBoundedAndWhatIsUsedLivesLongest) {
+  DiskTierOptions options = getOptions();
+  options.directoryBytes = 16 << 20;
+  std::unique_ptr<DiskTier> tier = open(options);
+  // Goes on using what it has open.
+  std::unique_ptr<DiskTier> other = open(options);
+  const CacheKey used = makeKey(1000000);
+  ASSERT_THAT(tier->put(used, makeArtifact(1, 100000), false), IsOk());
+  std::optional<Artifact> held = getFrom(*tier, used);
+  ASSERT_TRUE(held);
+
+  for (uint64_t number = 0; number < 600; ++number) {
+    ASSERT_THAT((number % 2 ? tier : other)
+                    ->put(makeKey(number), makeArtifact(number, 100000), false),
+                IsOk());
+    std::optional<Artifact> found = getFrom(*other, used);
+    ASSERT_TRUE(found && isArtifact(*found, 1, 100000)) << number;
+  }
+
+  EXPECT_FALSE(getFrom(*tier, makeKey(0))) << "60 MB in a folder of 16";
+  EXPECT_TRUE(isArtifact(*held, 1, 100000));
+  EXPECT_GT(tier->getStats().evictions + other->getStats().evictions, 100u);
+  tier.reset();
+  other.reset();
+  held.reset();
+  EXPECT_THAT(open(options)->collectGarbage(), IsOk());
+  uint64_t bytes = 0;
+  for (const fs::path &file : filesIn(folder)) {
+    struct stat status;
+    ASSERT_EQ(stat(file.c_str(), &status), 0);
+    bytes += static_cast<uint64_t>(status.st_blocks) * 512;
+  }
+  // What was written while the worker was not there yet comes on top.
+  EXPECT_LT(bytes, 3 * options.directoryBytes);
+}
+
+TEST_F(DiskTierTest, AnArtifactThatTheFolderMayNotHoldIsRefused) {
+  DiskTierOptions options = getOptions();
+  options.directoryBytes = DiskTier::minDirectoryBytes;
+  std::unique_ptr<DiskTier> tier = open(options);
+  EXPECT_THAT(tier->put(makeKey(1), makeArtifact(1, 3 << 20), false),
+              StatusIs(absl::StatusCode::kResourceExhausted, "may hold"));
+  EXPECT_FALSE(getFrom(*tier, makeKey(1)));
+}
+
+TEST_F(DiskTierTest, ReadOnlyTakesNothingOverToANewGeneration) {
+  {
+    std::unique_ptr<DiskTier> tier = open();
+    ASSERT_THAT(tier->put(makeKey(1), makeArtifact(1, 100), false), IsOk());
+  }
+  CacheDirectory directory({folder.string()});
+  ASSERT_THAT(directory.startGeneration(/*keepCurrent=*/true, std::nullopt,
+                                        [] { return false; }),
+              IsOk());
+  DiskTierOptions options = getOptions();
+  options.readOnly = true;
+  EXPECT_TRUE(getFrom(*open(options), makeKey(1)));
+  ASSERT_THAT(directory.startGeneration(/*keepCurrent=*/true, std::nullopt,
+                                        [] { return false; }),
+              IsOk());
+  EXPECT_FALSE(getFrom(*open(), makeKey(1)));
+}
+
+//===----------------------------------------------------------------------===//
+// For people
+//===----------------------------------------------------------------------===//
+
+TEST_F(DiskTierTest, ListsWhatIsThere) {
+  std::unique_ptr<DiskTier> tier = open();
+  for (uint64_t number = 0; number < 10; ++number)
+    ASSERT_THAT(
+        tier->put(makeKey(number), makeArtifact(number, 20000 * number), false),
+        IsOk());
+  ASSERT_THAT(tier->put(makeKey(3), makeArtifact(33, 5), /*replace=*/true),
+              IsOk());
+
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(entries, tier->list());
+
+  std::set<Fingerprint> keys;
+  uint64_t bytes = 0;
+  for (const DiskEntry &entry : entries) {
+    keys.insert(entry.key.digest);
+    bytes += entry.bytes;
+    if (entry.key == makeKey(3)) {
+      EXPECT_EQ(entry.kind, "kind 33");
+      EXPECT_EQ(entry.compileCost, absl::Microseconds(33));
+    }
+  }
+  EXPECT_EQ(keys.size(), 10u);
+  EXPECT_EQ(bytes, 20000u * (45 - 3) + 5);
+  EXPECT_EQ(tier->getStats().entries, 10u);
+  EXPECT_GE(tier->getStats().bytes, bytes);
+}
+
+TEST_F(DiskTierTest, VerifyNamesWhatIsDamaged) {
+  std::unique_ptr<DiskTier> tier = open();
+  for (uint64_t number = 0; number < 5; ++number)
+    ASSERT_THAT(tier->put(makeKey(number), makeArtifact(number, 100000), false),
+                IsOk());
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(before, tier->verify());
+  EXPECT_EQ(before.entries, 5u);
+  EXPECT_TRUE(before.damaged.empty());
+  for (const fs::path &file : filesIn(folder))
+    if (fs::file_size(file) == 100000 && readFile(file).substr(0, 2) == "3:")
+      flipByte(file, 50000);
+
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(after, tier->verify());
+
+  EXPECT_EQ(after.entries, 5u);
+  ASSERT_EQ(after.damaged.size(), 1u);
+  EXPECT_EQ(after.damaged[0].key, makeKey(3));
+}
+
+TEST_F(DiskTierTest, AFolderIsACacheOnceItWasUsed) {
+  EXPECT_FALSE(DiskTier::isCache(folder.string()));
+  std::unique_ptr<DiskTier> tier = open();
+  EXPECT_FALSE(DiskTier::isCache(folder.string()));
+  ASSERT_THAT(tier->put(makeKey(1), makeArtifact(1, 10), false), IsOk());
+  EXPECT_TRUE(DiskTier::isCache(folder.string()));
+  EXPECT_FALSE(DiskTier::isCache(""));
+}
+
+TEST_F(DiskTierTest, CreateNamesTheOptionThatIsOutOfItsRange) {
+  DiskTierOptions options = getOptions();
+  options.directory = "";
+  EXPECT_THAT(DiskTier::create(options),
+              StatusIs(absl::StatusCode::kInvalidArgument, "directory"));
+  options = getOptions();
+  options.directoryBytes = DiskTier::minDirectoryBytes - 1;
+  EXPECT_THAT(DiskTier::create(options),
+              StatusIs(absl::StatusCode::kInvalidArgument, "directoryBytes"));
+  options = getOptions();
+  options.crossProcessWait = absl::Seconds(-1);
+  EXPECT_THAT(DiskTier::create(options),
+              StatusIs(absl::StatusCode::kInvalidArgument, "crossProcessWait"));
+}
+
+} // namespace
