@@ -24,8 +24,8 @@
 
 namespace ctxpool::bench {
 
-/// One figure: a ratio or a count that is taken in one process, so that it
-/// means the same on another machine.
+/// One figure: where that says enough, a ratio or a count that is taken in one
+/// process, so that it means the same on another machine.
 struct Figure {
   enum class Bound { AtMost, AtLeast };
 
