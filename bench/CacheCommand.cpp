@@ -263,7 +263,7 @@ static int runExplain(int argc, char **argv) {
     return usageError("one or two files are needed, " +
                           std::to_string(explainFiles.size()) + " given",
                       "cache explain");
-  for (std::string complaint :
+  for (const std::string &complaint :
        {checkFiles(explainFiles), reportFlag.check(), recipeFlags.check()})
     if (!complaint.empty())
       return usageError(complaint, "cache explain");

@@ -46,9 +46,9 @@ namespace cl = llvm::cl;
 static constexpr unsigned maxThreads = 1024;
 static constexpr unsigned maxRequests = 100000000;
 
-static cl::SubCommand compileCommand(
-    "compile", "serve the same requests with fresh contexts, with pooled ones, "
-               "and through a cache");
+static cl::SubCommand
+    compileCommand("compile",
+                   "serve the same requests in several ways, and compare");
 static cl::OptionCategory category("Options of compile");
 
 static cl::list<std::string> files(cl::Positional, cl::sub(compileCommand),
@@ -478,14 +478,17 @@ static void printSpeedups(const CompileRunOutcome &outcome) {
 static void printPerModule(const CompileRunOutcome &outcome,
                            llvm::ArrayRef<ModuleSource> sources) {
   TextTable table;
-  std::vector<std::string> header = {"module", "bytes"};
-  for (const ModeOutcome &mode : outcome.modes)
-    header.push_back(mode.mode + " p50 ms");
+  std::vector<std::string> header = {"", ""}, units = {"module", "bytes"};
+  for (const ModeOutcome &mode : outcome.modes) {
+    header.push_back(mode.mode);
+    units.push_back("p50 ms");
+  }
   table.addRow(std::move(header));
+  table.addRow(std::move(units));
   table.addRule();
   for (auto [number, source] : llvm::enumerate(sources)) {
     std::vector<std::string> row = {
-        shortenPath(source.name),
+        shortenPath(source.name, 40),
         source.bytes ? std::to_string(source.bytes->getBufferSize()) : "-"};
     for (const ModeOutcome &mode : outcome.modes) {
       const std::vector<double> &latencies = mode.latenciesUs[number];

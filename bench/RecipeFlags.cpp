@@ -58,5 +58,5 @@ void RecipeFlags::apply(CompileRecipe &recipe) const {
   recipe.codeModel = codeModel;
   recipe.optimizationLevel = optimizationLevel;
   recipe.options += options;
-  recipe.extra = extra;
+  recipe.extra.assign(extra.begin(), extra.end());
 }

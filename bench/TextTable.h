@@ -31,8 +31,7 @@ inline std::string formatNumber(double value) {
 }
 
 /// The end of a path, which tells more than its beginning.
-inline std::string shortenPath(llvm::StringRef path) {
-  constexpr size_t width = 48;
+inline std::string shortenPath(llvm::StringRef path, size_t width = 48) {
   return path.size() > width ? "..." + path.take_back(width - 3).str()
                              : path.str();
 }

@@ -113,10 +113,9 @@ std::string digestContents(llvm::ArrayRef<llvm::StringRef> constants,
 
 LoadedObject readObject(const dl_phdr_info &info, bool isExecutable) {
   auto at = [&](uint64_t address, uint64_t size) {
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): the loader has numbers.
-    const void *start =
-        reinterpret_cast<const void *>(info.dlpi_addr + address);
-    return llvm::StringRef(static_cast<const char *>(start), size);
+    uintptr_t start = info.dlpi_addr + address; // The loader has numbers.
+    // NOLINTNEXTLINE(performance-no-int-to-ptr)
+    return llvm::StringRef(reinterpret_cast<const char *>(start), size);
   };
 
   llvm::StringRef buildId;
@@ -131,8 +130,8 @@ LoadedObject readObject(const dl_phdr_info &info, bool isExecutable) {
         !(segment.p_flags & PF_W))
       constants.push_back(at(segment.p_vaddr, segment.p_filesz));
     if (segment.p_type == PT_DYNAMIC)
-      dynamic =
-          reinterpret_cast<const ElfW(Dyn) *>(info.dlpi_addr + segment.p_vaddr);
+      dynamic = reinterpret_cast<const ElfW(Dyn) *>(
+          at(segment.p_vaddr, segment.p_memsz).data());
   }
 
   // The executable goes by what is running, whatever has its name by now.

@@ -38,7 +38,7 @@ uint64_t footprintOf(const Artifact &artifact);
 std::unique_ptr<CompileCache> makeCache(CompileCacheOptions options = {});
 
 /// A compile function that gives `bytes`.
-inline auto compileTo(std::string bytes) {
+inline auto compileTo(const std::string &bytes) {
   return [bytes]() -> absl::StatusOr<Artifact> { return artifactOf(bytes); };
 }
 
