@@ -30,9 +30,12 @@
 #include "llvm/Support/BLAKE3.h"
 #include "llvm/Support/raw_ostream.h"
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -97,7 +100,6 @@ public:
   }
 
   static constexpr size_t keyCount = 256;
-  static constexpr size_t requests = 400000;
 
 private:
   explicit Hits(std::unique_ptr<CompileCache> theCache)
@@ -131,25 +133,38 @@ static Samples measureHit() {
   return (*hits)->finish(std::move(samples));
 }
 
-/// Hits a second of two threads over those of one, both of the same team.
+/// Hits a second of two threads, both of which ask for all keys, over those of
+/// one. In many short samples, as `measureHit`.
 static Samples compareThreads() {
+  constexpr int samplesWanted = 101, requests = 20000;
   absl::StatusOr<std::unique_ptr<Hits>> hits = Hits::create();
   if (!hits.ok())
     return hits.status();
-  absl::StatusOr<std::unique_ptr<ThreadTeam>> one = ThreadTeam::create(1),
-                                              two = ThreadTeam::create(2);
-  if (!one.ok())
-    return one.status();
-  if (!two.ok())
-    return two.status();
-  auto measure = [&](ThreadTeam &team) {
-    double seconds = team.run([&](unsigned thread) {
-      (*hits)->ask(thread * Hits::keyCount / 2, Hits::requests);
+  absl::StatusOr<std::unique_ptr<ThreadTeam>> team = ThreadTeam::create(2);
+  if (!team.ok())
+    return team.status();
+  auto measure = [&](unsigned threads) {
+    std::atomic<unsigned> missing{threads};
+    std::array<double, 2> times = {};
+    (*team)->run([&](unsigned thread) {
+      if (thread >= threads)
+        return;
+      // Both at once: waking up takes as long as some hundred hits.
+      --missing;
+      while (missing)
+        std::this_thread::yield();
+      times[thread] = nanosecondsOf(
+          [&] { (*hits)->ask(thread * Hits::keyCount / 2, requests); });
     });
-    return team.size() * double(Hits::requests) / seconds;
+    return threads * double(requests) / std::max(times[0], times[1]);
   };
-  return (*hits)->finish(
-      ratios([&] { return measure(**two); }, [&] { return measure(**one); }));
+  std::vector<double> samples;
+  measure(2);
+  for (int sample = 0; sample < samplesWanted; ++sample) {
+    double two = measure(2);
+    samples.push_back(two / measure(1));
+  }
+  return (*hits)->finish(std::move(samples));
 }
 
 //===----------------------------------------------------------------------===//
