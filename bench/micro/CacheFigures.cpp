@@ -7,8 +7,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "bench/CompileRun.h"
-#include "bench/ModuleGenerator.h"
-#include "bench/ModuleParser.h"
 #include "bench/ModuleSource.h"
 #include "bench/ModuleVariants.h"
 #include "bench/ThreadTeam.h"
@@ -26,13 +24,15 @@
 #include "absl/strings/str_cat.h"
 #include "mlir/IR/DialectRegistry.h"
 #include "mlir/Target/LLVMIR/Dialect/All.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/BLAKE3.h"
-#include "llvm/Support/raw_ostream.h"
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <thread>
@@ -401,7 +401,8 @@ static Samples compareFlight() {
 /// context for each, on two threads, which give object files. So many percent of
 /// the requests bring a module that came before.
 static Samples compareServing(std::vector<ModuleSource> sources,
-                              unsigned duplicates, unsigned requests) {
+                              unsigned duplicates, unsigned requestsOfEach,
+                              int times) {
   CompileRunOptions options;
   options.setup.registry = &compilingDialects();
   options.setup.threads = 2;
@@ -414,7 +415,7 @@ static Samples compareServing(std::vector<ModuleSource> sources,
   options.setup.preloadForPipeline =
       "builtin.module(" + llvm::join(pipelines, ",") + ")";
   options.modes = {"fresh", "service"};
-  options.requests = requests;
+  options.requests = static_cast<unsigned>(sources.size()) * requestsOfEach;
   options.warmup = static_cast<unsigned>(sources.size()) * 2;
   options.duplicates = duplicates;
   options.measureMemory = false;
@@ -428,7 +429,7 @@ static Samples compareServing(std::vector<ModuleSource> sources,
   });
 
   std::vector<double> samples;
-  for (int repetition = 0; repetition < repetitions; ++repetition) {
+  for (int repetition = 0; repetition < times; ++repetition) {
     absl::StatusOr<CompileRunOutcome> outcome = measureModes(sources, options);
     if (!outcome.ok())
       return outcome.status();
@@ -445,21 +446,14 @@ static Samples compareServing(std::vector<ModuleSource> sources,
   return samples;
 }
 
-/// Modules that take a second to compile.
-static std::vector<ModuleSource> makeLargeModules() {
-  std::vector<ModuleSource> sources;
-  for (unsigned seed = 0; seed < 2; ++seed) {
-    GeneratorOptions options;
-    options.functions = 100;
-    options.seed = seed;
-    std::string text;
-    llvm::raw_string_ostream stream(text);
-    generateModule(options, stream);
-    ModuleSource &source = sources.emplace_back();
-    source.name = absl::StrCat("generated ", seed);
-    source.bytes = copyAligned(text, source.name);
-    source.pipeline = findPipelineComment(text).value_or("").str();
-  }
+/// The bundled modules of so many bytes, but for the one that has no code for
+/// the host.
+static std::vector<ModuleSource> getBundled(size_t least, size_t most) {
+  std::vector<ModuleSource> sources = readBundledModules();
+  llvm::erase_if(sources, [&](const ModuleSource &source) {
+    size_t bytes = source.bytes->getBufferSize();
+    return bytes < least || bytes > most || source.name == "gpu_kernel.mlir";
+  });
   return sources;
 }
 
@@ -478,12 +472,16 @@ std::vector<Figure> bench::makeCacheFigures() {
        atMost, 1.1, "x", compareFlight},
       {"R16", "a service over fresh contexts, objects, 90 % duplicates",
        Figure::Bound::AtLeast, 8, "x",
-       [] { return compareServing(readBundledModules(), 90, 180); }},
-      {"R16b", "the same without duplicates", Figure::Bound::AtLeast, 1.3, "x",
-       [] { return compareServing(readBundledModules(), 0, 54); }},
-      {"R16b-large", "the same, modules of 100 functions",
+       // Ten requests for each module, one of which is new. It takes long.
+       [] { return compareServing(getBundled(0, SIZE_MAX), 90, 10, 3); }},
+      {"R16b", "the same without duplicates, modules of less than 2 kB",
+       Figure::Bound::AtLeast, 1.3, "x",
+       [] { return compareServing(getBundled(0, 1999), 0, 20, repetitions); }},
+      {"R16b-large", "the same without duplicates, modules of 6 kB or more",
        Figure::Bound::AtLeast, 0.97, "x",
-       [] { return compareServing(makeLargeModules(), 0, 6); }},
+       [] {
+         return compareServing(getBundled(6000, SIZE_MAX), 0, 4, repetitions);
+       }},
       {"R17", "the service around a compile that hits, without the fingerprint",
        atMost, 2, "us", measureService},
   };
