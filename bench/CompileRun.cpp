@@ -60,12 +60,15 @@ static CompileCacheOptions withoutWrites(CompileCacheOptions options) {
 static CacheOutcome getDifference(const CompileCacheStats &end,
                                   const CompileCacheStats &begin) {
   CacheOutcome outcome;
-  outcome.requests = end.requests - begin.requests;
+  // No request has a deadline: who gave up does not wait with a context in hand,
+  // and asks again without one.
+  uint64_t askedAgain = end.abandoned - begin.abandoned;
+  outcome.requests = end.requests - begin.requests - askedAgain;
   outcome.diskHits = end.disk.hits - begin.disk.hits;
   outcome.remoteHits = end.remote.hits - begin.remote.hits;
   outcome.hits = end.memory.hits - begin.memory.hits + outcome.diskHits +
                  outcome.remoteHits;
-  outcome.joined = end.joined - begin.joined;
+  outcome.joined = end.joined - begin.joined - askedAgain;
   outcome.compiles = end.compiles - begin.compiles;
   outcome.failures = end.failures - begin.failures;
   outcome.secondsSaved = absl::ToDoubleSeconds(end.timeSaved - begin.timeSaved);

@@ -85,7 +85,8 @@ absl::Status settleFeatures(CompileRecipe &recipe) {
       return invalid("features", recipe.features,
                      absl::StrCat("has '", feature.str(),
                                   "'; expected + or - and a name"));
-    features[feature.drop_front().str()] = feature[0] == '+';
+    // LLVM does not tell their case apart.
+    features[feature.drop_front().lower()] = feature[0] == '+';
   }
   recipe.features.clear();
   for (const auto &[name, isOn] : features)

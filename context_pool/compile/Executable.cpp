@@ -340,7 +340,10 @@ absl::Status Executable::Impl::link(const Artifact &object,
   // The lookup links: what is wrong shows now, and later ones need no lock.
   orc::SymbolLookupSet defined;
   for (const auto &[name, flags] : interface->SymbolFlags)
-    defined.add(name);
+    // The symbol that stands for constructors has no address to be found.
+    defined.add(name, flags.hasMaterializationSideEffectsOnly()
+                          ? orc::SymbolLookupFlags::WeaklyReferencedSymbol
+                          : orc::SymbolLookupFlags::RequiredSymbol);
   if (llvm::Error error = layer->add(dylib.getDefaultResourceTracker(),
                                      std::move(buffer), std::move(*interface)))
     return takeFailure(std::move(error));

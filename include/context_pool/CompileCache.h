@@ -186,9 +186,10 @@ public:
   /// Costs: some ms for what parsing a pipeline costs, and tens of ms, once a
   ///        process, for each large object without a build id.
   ///
-  /// Errors: InvalidArgument - the pipeline, target, CPU, features, code model
-  ///                           or optimisation level; the message names the
-  ///                           field.
+  /// Errors: InvalidArgument - the pipeline, target, features, code model or
+  ///                           optimisation level; the message names the field.
+  ///                           Whether the target has such a CPU and features is
+  ///                           for who generates code to say.
   static absl::StatusOr<ResolvedRecipe> create(const CompileRecipe &recipe);
 
   /// Each field in its settled form: what to compile with. Settled once more, it

@@ -136,6 +136,10 @@ struct CompileServiceStats {
 ///   What the pool's `onClone` returned.
 /// Errors go to all who wait for the same compile, and are not cached.
 ///
+/// Counts of the cache: a request that is still bytes has a context in hand when
+/// it asks; where another thread compiles the same, it gives up (`abandoned`),
+/// lets go of the context, and asks again.
+///
 /// Ownership:     pool and cache must outlive the service.
 /// Thread safety: every member may be called from several threads at once, but
 ///                for the destructor, which no other call may overlap.

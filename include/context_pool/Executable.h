@@ -42,7 +42,8 @@ struct ExecutableOptions {
 /// priority; static destructors when the last owner lets go, and then the memory
 /// goes. Every load has globals of its own.
 ///
-/// Not provided: thread-local variables and `atexit` handlers of the object.
+/// Not provided: thread-local variables, which are an error; and `atexit`
+/// handlers of the object, which must not be: nobody notices them.
 /// Code runs as it is: an object compiled for a CPU with more features than this
 /// one has raises the processor's own error.
 ///

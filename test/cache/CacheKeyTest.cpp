@@ -209,6 +209,7 @@ TEST_F(CacheKeyTest, WhatMeansTheSameMakesTheSameKey) {
       [](auto &r) { r.target = "x86_64-linux-gnu"; },
       [](auto &r) { r.features = "-sse4a,+avx2"; },
       [](auto &r) { r.features = " +avx2 , -sse4a ,"; },
+      [](auto &r) { r.features = "+AVX2,-SSE4a"; },
       [](auto &r) { r.features = "-avx2,+sse4a,-sse4a,+avx2"; },
   };
   for (size_t i = 0; i != changes.size(); ++i)
