@@ -189,7 +189,7 @@ TEST(CacheExplainTest, WhatCannotBeToldExitsWithTwoAndNamesTheCause) {
     return (before + "\"optimization level\"" + middle + "\"3\"" + rest).str();
   }());
 
-  for (auto [file, message] :
+  for (const auto &[file, message] :
        {std::pair(bad, bad + ":2:"),
         std::pair(broken, std::string("it is no JSON")),
         std::pair(other,
