@@ -23,6 +23,7 @@
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallPtrSet.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/bit.h"
 #include "llvm/Support/Alignment.h"
 #include "llvm/Support/MathExtras.h"
 #include "llvm/Support/MemoryBuffer.h"
@@ -111,7 +112,7 @@ static std::optional<uint64_t> parseNumber(const NumberType &type,
   if (!text.getAsInteger(0, magnitude) && llvm::isUIntN(type.bits, magnitude))
     return magnitude;
   if (!text.getAsInteger(0, number) && llvm::isIntN(type.bits, number) &&
-      !(type.isUnsigned && number < 0))
+      (!type.isUnsigned || number >= 0))
     return uint64_t(number) & llvm::maskTrailingOnes<uint64_t>(type.bits);
   return std::nullopt;
 }
@@ -701,7 +702,7 @@ public:
 
   /// The start of the memory that the array is in, to be freed by who owns it.
   void *getAllocation() const {
-    return type.shape ? reinterpret_cast<void *>(words[0]) : nullptr;
+    return type.shape ? llvm::bit_cast<void *>(words[0]) : nullptr;
   }
 
 private:
@@ -710,7 +711,7 @@ private:
     size_t each = getBytes(type.element);
     if (sizes.empty()) {
       value.elements.push_back(
-          loadNumber(type.element, reinterpret_cast<const char *>(words[1]) +
+          loadNumber(type.element, llvm::bit_cast<const char *>(words[1]) +
                                        at * int64_t(each)));
       return;
     }
@@ -787,8 +788,7 @@ EntryCaller::call(const Executable &executable,
   // What is returned may be an argument, a global, for which MLIR gives an
   // address that nobody has, or the same memory twice.
   constexpr uintptr_t global = 0xdeadbeef;
-  llvm::SmallPtrSet<void *, 8> kept = {nullptr,
-                                       reinterpret_cast<void *>(global)};
+  llvm::SmallPtrSet<void *, 8> kept = {nullptr, llvm::bit_cast<void *>(global)};
   for (const Slot &slot : passed)
     kept.insert(slot.getAllocation());
   for (const Slot &slot : returned)

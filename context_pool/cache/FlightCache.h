@@ -208,11 +208,19 @@ private:
   void eraseLocked(Entry &entry, Garbage &garbage)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(insertion, reading);
 
+  // Locks are taken in the order `insertion`, that of a shard, `reading`.
+
+  mutable SpreadMutex<ReadCounts> reading;
+  std::array<Shard, shardCount> shards;
+
   const ForkMark mark;
   const uint64_t capacityBytes;
-  const Policy policy;
 
-  // Locks are taken in the order `insertion`, that of a shard, `reading`.
+  /// In as many maps as there are shards, so that none grows for long while
+  /// nobody can read.
+  std::array<KeyMap<std::unique_ptr<Entry>>, shardCount>
+      entries ABSL_GUARDED_BY(reading);
+  uint64_t generation ABSL_GUARDED_BY(reading) = 0;
 
   /// Taken by all that takes entries in or drops them, so that the bound is
   /// exact. Hits do without.
@@ -224,14 +232,7 @@ private:
   /// do not come here, and an entry is put in its place when it is the first.
   std::set<std::pair<int64_t, Entry *>> byUse ABSL_GUARDED_BY(insertion);
 
-  std::array<Shard, shardCount> shards;
-
-  mutable SpreadMutex<ReadCounts> reading;
-  /// In as many maps as there are shards, so that none grows for long while
-  /// nobody can read.
-  std::array<KeyMap<std::unique_ptr<Entry>>, shardCount>
-      entries ABSL_GUARDED_BY(reading);
-  uint64_t generation ABSL_GUARDED_BY(reading) = 0;
+  const Policy policy;
 };
 
 } // namespace ctxpool::detail
