@@ -47,8 +47,8 @@ static constexpr unsigned maxThreads = 1024;
 static constexpr unsigned maxRequests = 100000000;
 
 static cl::SubCommand compileCommand(
-    "compile", "serve the same requests with fresh contexts, with pooled ones, "
-               "and through a cache");
+    "compile", "serve the same requests with fresh and pooled contexts, and "
+               "through caches");
 static cl::OptionCategory category("Options of compile");
 
 static cl::list<std::string> files(cl::Positional, cl::sub(compileCommand),
