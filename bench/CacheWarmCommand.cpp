@@ -213,7 +213,11 @@ int bench::runCacheWarm(int argc, char **argv) {
   for (auto [source, result] : llvm::zip(sources, outcome->results))
     if (!result.ok()) {
       ++failed;
-      printError(nameFile(source.name, std::string(result.message())));
+      // The service names the module, and the parser the line.
+      llvm::StringRef message(result.message().data(), result.message().size());
+      printError(message.contains(source.name)
+                     ? message.str()
+                     : nameFile(source.name, message));
     }
   const uint64_t compiled = outcome->stats.compiles - outcome->stats.failures;
   const uint64_t known = sources.size() - failed - compiled;

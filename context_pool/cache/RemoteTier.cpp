@@ -55,6 +55,7 @@ public:
   absl::Status put(const CacheKey &key, const Artifact &artifact,
                    bool replace) override;
   absl::Status clear() override;
+  absl::Status checkReady() const override;
   CacheTierStats getStats() const override;
   RemoteTierState getState() const override;
 
@@ -88,6 +89,10 @@ private:
     return absl::Status(
         status.code(),
         absl::StrCat("redis at ", address.toString(), ": ", status.message()));
+  }
+  absl::Status leftAlone() const {
+    return named(
+        absl::UnavailableError("left alone for a while, since it failed"));
   }
   absl::Status fail(const absl::Status &status, Clock::time_point start);
   void noteFailure(const absl::Status &status);
@@ -226,8 +231,14 @@ absl::Status RedisTier::admit() {
   case Circuit::Answer::Rest:
     break;
   }
-  return named(
-      absl::UnavailableError("left alone for a while, since it failed"));
+  return leftAlone();
+}
+
+absl::Status RedisTier::checkReady() const {
+  // A rest that is over is for `put` to notice.
+  return circuit.getState().restLeft > Clock::duration::zero()
+             ? leftAlone()
+             : absl::OkStatus();
 }
 
 void RedisTier::startProbe() {

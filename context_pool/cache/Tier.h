@@ -47,6 +47,11 @@ public:
   virtual absl::Status put(const CacheKey &key, const Artifact &artifact,
                            bool replace) = 0;
 
+  /// The fault with which `put` would fail at once, without an attempt; OK where
+  /// there is none. Costs next to nothing, so that nobody else has to be woken to
+  /// find that out.
+  virtual absl::Status checkReady() const { return absl::OkStatus(); }
+
   /// Forgets everything that was published.
   virtual absl::Status clear() = 0;
 

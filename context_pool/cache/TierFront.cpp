@@ -54,11 +54,18 @@ void TierFront::put(const CacheKey &key, const Artifact &artifact, bool replace,
                     std::unique_ptr<CompileClaim> claim,
                     uint64_t epochOfBegin) {
   uint64_t bytes = artifact.getBytes().size();
+  absl::Status fault = tier->checkReady();
   // A claim that is not passed on is released after the lock: parameters are
   // destroyed after local variables.
   MutexLock lock(mutex);
   if (clears != 0 || epochOfBegin != epoch.load())
     return;
+  if (!fault.ok()) {
+    ++errors;
+    unflushed.Update(fault);
+    lastError = std::move(fault);
+    return;
+  }
   absl::Status problem;
   if (queue.size() == maxQueuedWrites ||
       // One that is larger than the bound is not dropped for ever.

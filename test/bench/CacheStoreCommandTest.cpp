@@ -194,10 +194,12 @@ TEST(CacheStoreTest, VerifyExitsWithOneAndListsWhatIsDamaged) {
 TEST(CacheStoreTest, GcDeletesStoresThatWereReplacedAndKeepsTheEntries) {
   TemporaryFolder folder;
   std::string directory = folder.getPath("cache");
+  ASSERT_NO_FATAL_FAILURE(fill(directory, 1));
+  ASSERT_EQ(cache({"clear", "--directory=" + directory}).status, 0);
   ASSERT_NO_FATAL_FAILURE(fill(directory, 3));
-  // One of a process that ended before it could delete it.
+  // The first one, of a process that ended before it could delete it.
   std::string old =
-      folder.write("cache/gen.0/cas/data", std::string(1 << 20, 'x'));
+      folder.write("cache/gen.1/cas/data", std::string(1 << 20, 'x'));
 
   ToolRun run = cache({"gc", "--directory=" + directory, "--json"});
 
@@ -462,7 +464,8 @@ TEST(CacheWarmTest, AFileThatFailsIsNamedAndTheOthersAreKept) {
                        "--directory=" + folder.getPath("cache")});
 
   EXPECT_EQ(run.status, 1);
-  EXPECT_THAT(run.err, AllOf(HasSubstr(bad + ":2:"), HasSubstr(absent)));
+  EXPECT_THAT(run.err,
+              AllOf(HasSubstr(bad + "\":2:9: error"), HasSubstr(absent)));
   json::Object report = parseReport(run);
   EXPECT_EQ(report.getInteger("modules"), 3);
   EXPECT_EQ(report.getInteger("compiled"), 1);

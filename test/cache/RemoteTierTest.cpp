@@ -796,9 +796,13 @@ TEST(RemoteTierFaultTest, AServerThatFailsIsLeftAloneAndProbedLater) {
   options.circuit.now = [&] { return clock.get(); };
   CTXPOOL_ASSERT_OK_AND_ASSIGN(tier, RemoteTier::create(options));
 
-  for (int i = 0; i < 3; ++i)
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THAT(tier->checkReady(), IsOk());
     EXPECT_THAT(tier->get(keyOf(1)),
                 StatusIs(StatusCode::kUnavailable, "closed the connection"));
+  }
+  EXPECT_THAT(tier->checkReady(),
+              StatusIs(StatusCode::kUnavailable, "left alone"));
   for (int i = 0; i < 100; ++i) {
     EXPECT_THAT(tier->get(keyOf(1)),
                 StatusIs(StatusCode::kUnavailable, "left alone"));
@@ -812,6 +816,7 @@ TEST(RemoteTierFaultTest, AServerThatFailsIsLeftAloneAndProbedLater) {
 
   // A probe that fails.
   clock.advance(1);
+  EXPECT_THAT(tier->checkReady(), IsOk());
   EXPECT_THAT(tier->get(keyOf(1)),
               StatusIs(StatusCode::kUnavailable, "left alone"));
   ASSERT_TRUE(eventually([&] { return tier->getState().circuit.rests == 2; }));
