@@ -306,8 +306,8 @@ private:
                      observer ? observer->describeCurrent() : stage.str(),
                      ": crashed: ", **crash));
     // Neither is to be trusted any more. The observer is the context's.
-    (void)module.release();
-    (void)observer.release();
+    (void)module.release(); // NOLINT(bugprone-unused-return-value)
+    (void)observer.release(); // NOLINT(bugprone-unused-return-value)
     lease.abandon();
     return crashed;
   }
@@ -798,7 +798,7 @@ CompileService::~CompileService() {
     return;
   }
   impl->removeHandlers();
-  (void)impl.release();
+  (void)impl.release(); // NOLINT(bugprone-unused-return-value)
 }
 
 static absl::Status inheritedError() {

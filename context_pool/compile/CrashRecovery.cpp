@@ -311,7 +311,7 @@ private:
   bool entered = false;
   stack_t signalStack;
   sigset_t mask;
-  const void *prettyStack;
+  const void *prettyStack = nullptr;
 };
 
 } // namespace

@@ -540,8 +540,8 @@ void Fingerprinter::Impl::writePending() {
 
 Fingerprinter::Fingerprinter(MLIRContext &) : impl(std::make_unique<Impl>()) {}
 Fingerprinter::~Fingerprinter() = default;
-Fingerprinter::Fingerprinter(Fingerprinter &&) = default;
-Fingerprinter &Fingerprinter::operator=(Fingerprinter &&) = default;
+Fingerprinter::Fingerprinter(Fingerprinter &&) noexcept = default;
+Fingerprinter &Fingerprinter::operator=(Fingerprinter &&) noexcept = default;
 
 absl::StatusOr<Fingerprint>
 Fingerprinter::compute(Operation *op, const StructuralOptions &options) {

@@ -166,8 +166,8 @@ class Fingerprinter {
 public:
   explicit Fingerprinter(mlir::MLIRContext &context);
   ~Fingerprinter();
-  Fingerprinter(Fingerprinter &&);
-  Fingerprinter &operator=(Fingerprinter &&);
+  Fingerprinter(Fingerprinter &&) noexcept;
+  Fingerprinter &operator=(Fingerprinter &&) noexcept;
 
   /// As `fingerprint`. A failed call leaves the Fingerprinter usable.
   absl::StatusOr<Fingerprint> compute(mlir::Operation *op,
