@@ -7,8 +7,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "bench/CompileRun.h"
-#include "bench/ModuleGenerator.h"
-#include "bench/ModuleParser.h"
 #include "bench/ModuleSource.h"
 #include "bench/ModuleVariants.h"
 #include "bench/ThreadTeam.h"
@@ -26,13 +24,18 @@
 #include "absl/strings/str_cat.h"
 #include "mlir/IR/DialectRegistry.h"
 #include "mlir/Target/LLVMIR/Dialect/All.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/BLAKE3.h"
-#include "llvm/Support/raw_ostream.h"
 
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -97,7 +100,6 @@ public:
   }
 
   static constexpr size_t keyCount = 256;
-  static constexpr size_t requests = 400000;
 
 private:
   explicit Hits(std::unique_ptr<CompileCache> theCache)
@@ -131,25 +133,38 @@ static Samples measureHit() {
   return (*hits)->finish(std::move(samples));
 }
 
-/// Hits a second of two threads over those of one, both of the same team.
+/// Hits a second of two threads, both of which ask for all keys, over those of
+/// one. In many short samples, as `measureHit`.
 static Samples compareThreads() {
+  constexpr int samplesWanted = 101, requests = 20000;
   absl::StatusOr<std::unique_ptr<Hits>> hits = Hits::create();
   if (!hits.ok())
     return hits.status();
-  absl::StatusOr<std::unique_ptr<ThreadTeam>> one = ThreadTeam::create(1),
-                                              two = ThreadTeam::create(2);
-  if (!one.ok())
-    return one.status();
-  if (!two.ok())
-    return two.status();
-  auto measure = [&](ThreadTeam &team) {
-    double seconds = team.run([&](unsigned thread) {
-      (*hits)->ask(thread * Hits::keyCount / 2, Hits::requests);
+  absl::StatusOr<std::unique_ptr<ThreadTeam>> team = ThreadTeam::create(2);
+  if (!team.ok())
+    return team.status();
+  auto measure = [&](unsigned threads) {
+    std::atomic<unsigned> missing{threads};
+    std::array<double, 2> times = {};
+    (*team)->run([&](unsigned thread) {
+      if (thread >= threads)
+        return;
+      // Both at once: waking up takes as long as some hundred hits.
+      --missing;
+      while (missing)
+        std::this_thread::yield();
+      times[thread] = nanosecondsOf(
+          [&] { (*hits)->ask(thread * Hits::keyCount / 2, requests); });
     });
-    return team.size() * double(Hits::requests) / seconds;
+    return threads * double(requests) / std::max(times[0], times[1]);
   };
-  return (*hits)->finish(
-      ratios([&] { return measure(**two); }, [&] { return measure(**one); }));
+  std::vector<double> samples;
+  measure(2);
+  for (int sample = 0; sample < samplesWanted; ++sample) {
+    double two = measure(2);
+    samples.push_back(two / measure(1));
+  }
+  return (*hits)->finish(std::move(samples));
 }
 
 //===----------------------------------------------------------------------===//
@@ -386,7 +401,8 @@ static Samples compareFlight() {
 /// context for each, on two threads, which give object files. So many percent of
 /// the requests bring a module that came before.
 static Samples compareServing(std::vector<ModuleSource> sources,
-                              unsigned duplicates, unsigned requests) {
+                              unsigned duplicates, unsigned requestsOfEach,
+                              int times) {
   CompileRunOptions options;
   options.setup.registry = &compilingDialects();
   options.setup.threads = 2;
@@ -399,7 +415,7 @@ static Samples compareServing(std::vector<ModuleSource> sources,
   options.setup.preloadForPipeline =
       "builtin.module(" + llvm::join(pipelines, ",") + ")";
   options.modes = {"fresh", "service"};
-  options.requests = requests;
+  options.requests = static_cast<unsigned>(sources.size()) * requestsOfEach;
   options.warmup = static_cast<unsigned>(sources.size()) * 2;
   options.duplicates = duplicates;
   options.measureMemory = false;
@@ -413,7 +429,7 @@ static Samples compareServing(std::vector<ModuleSource> sources,
   });
 
   std::vector<double> samples;
-  for (int repetition = 0; repetition < repetitions; ++repetition) {
+  for (int repetition = 0; repetition < times; ++repetition) {
     absl::StatusOr<CompileRunOutcome> outcome = measureModes(sources, options);
     if (!outcome.ok())
       return outcome.status();
@@ -430,21 +446,14 @@ static Samples compareServing(std::vector<ModuleSource> sources,
   return samples;
 }
 
-/// Modules that take a second to compile.
-static std::vector<ModuleSource> makeLargeModules() {
-  std::vector<ModuleSource> sources;
-  for (unsigned seed = 0; seed < 2; ++seed) {
-    GeneratorOptions options;
-    options.functions = 100;
-    options.seed = seed;
-    std::string text;
-    llvm::raw_string_ostream stream(text);
-    generateModule(options, stream);
-    ModuleSource &source = sources.emplace_back();
-    source.name = absl::StrCat("generated ", seed);
-    source.bytes = copyAligned(text, source.name);
-    source.pipeline = findPipelineComment(text).value_or("").str();
-  }
+/// The bundled modules of so many bytes, but for the one that has no code for
+/// the host.
+static std::vector<ModuleSource> getBundled(size_t least, size_t most) {
+  std::vector<ModuleSource> sources = readBundledModules();
+  llvm::erase_if(sources, [&](const ModuleSource &source) {
+    size_t bytes = source.bytes->getBufferSize();
+    return bytes < least || bytes > most || source.name == "gpu_kernel.mlir";
+  });
   return sources;
 }
 
@@ -463,12 +472,16 @@ std::vector<Figure> bench::makeCacheFigures() {
        atMost, 1.1, "x", compareFlight},
       {"R16", "a service over fresh contexts, objects, 90 % duplicates",
        Figure::Bound::AtLeast, 8, "x",
-       [] { return compareServing(readBundledModules(), 90, 180); }},
-      {"R16b", "the same without duplicates", Figure::Bound::AtLeast, 1.3, "x",
-       [] { return compareServing(readBundledModules(), 0, 54); }},
-      {"R16b-large", "the same, modules of 100 functions",
+       // Ten requests for each module, one of which is new. It takes long.
+       [] { return compareServing(getBundled(0, SIZE_MAX), 90, 10, 3); }},
+      {"R16b", "the same without duplicates, modules of less than 2 kB",
+       Figure::Bound::AtLeast, 1.3, "x",
+       [] { return compareServing(getBundled(0, 1999), 0, 20, repetitions); }},
+      {"R16b-large", "the same without duplicates, modules of 6 kB or more",
        Figure::Bound::AtLeast, 0.97, "x",
-       [] { return compareServing(makeLargeModules(), 0, 6); }},
+       [] {
+         return compareServing(getBundled(6000, SIZE_MAX), 0, 4, repetitions);
+       }},
       {"R17", "the service around a compile that hits, without the fingerprint",
        atMost, 2, "us", measureService},
   };

@@ -24,8 +24,8 @@
 
 namespace ctxpool::bench {
 
-/// One figure: a ratio or a count that is taken in one process, so that it
-/// means the same on another machine.
+/// One figure: where that says enough, a ratio or a count that is taken in one
+/// process, so that it means the same on another machine.
 struct Figure {
   enum class Bound { AtMost, AtLeast };
 
@@ -34,8 +34,9 @@ struct Figure {
   Bound bound;
   double asked;
   std::string unit; ///< `x` for a ratio, a unit of time; empty for a count.
-  /// Takes the figure, at least `repetitions` times. Unimplemented, which is no
-  /// failure: the machine or the build lacks what it takes.
+  /// Takes the figure, at least `repetitions` times unless that takes minutes.
+  /// Unimplemented, which is no failure: the machine or the build lacks what it
+  /// takes.
   std::function<absl::StatusOr<std::vector<double>>()> measure;
 
   bool isReachedBy(double value) const {

@@ -383,8 +383,9 @@ struct CompileCacheStats {
 ///   - What is kept in memory never exceeds `memoryBytes`; what goes to make
 ///     room was used longest ago. An artifact that is larger is not kept, and
 ///     handed out.
-///   - A hit in memory copies no bytes and takes one lock, which callers of other
-///     keys rarely want: one of 64.
+///   - A hit in memory copies no bytes and takes one lock, which other threads
+///     rarely want: one of 16 that threads have in turn, all of which are taken
+///     where something is stored or dropped.
 ///   - A cache that is broken slows a compile, and never fails it: a fault of a
 ///     tier is counted and is a miss.
 ///   - A cache does not slow a compile: tiers are written to by threads of the
