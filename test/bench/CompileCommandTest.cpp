@@ -889,7 +889,9 @@ TEST(CompileCommandTest, CodeOfWhatIsNotLoweredFailsAlikeAndNamesTheCause) {
   json::Object report = parseReport(run);
   for (const char *name : allModes) {
     EXPECT_EQ(getMode(report, name).getInteger("failed"), 6) << name;
-    EXPECT_EQ(getMode(report, name).getBoolean("results_match"), true) << name;
+    EXPECT_EQ(getMode(report, name).get("results_match")->kind(),
+              json::Value::Null)
+        << name;
   }
 }
 
