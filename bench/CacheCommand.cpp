@@ -264,7 +264,8 @@ static int runExplain(int argc, char **argv) {
                           std::to_string(explainFiles.size()) + " given",
                       "cache explain");
   for (const std::string &complaint :
-       {checkFiles(explainFiles), reportFlag.check(), recipeFlags.check()})
+       {checkFiles(explainFiles), reportFlag.check(explainFiles),
+        recipeFlags.check()})
     if (!complaint.empty())
       return usageError(complaint, "cache explain");
   mlir::DialectRegistry registry;

@@ -170,7 +170,7 @@ int bench::runCacheWarm(int argc, char **argv) {
   if (files.empty())
     return usageError("no file is given", "cache warm");
   for (std::string complaint :
-       {checkFiles(files), reportFlag.check(), recipeFlags.check()})
+       {checkFiles(files), reportFlag.check(files), recipeFlags.check()})
     if (!complaint.empty())
       return usageError(complaint, "cache warm");
   if (threadCount.getNumOccurrences() &&

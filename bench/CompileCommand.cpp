@@ -16,6 +16,7 @@
 #include "bench/ModuleSource.h"
 #include "bench/ModuleVariants.h"
 #include "bench/PipelineFlags.h"
+#include "bench/ProgressLine.h"
 #include "bench/ReportFlag.h"
 #include "bench/Statistics.h"
 #include "bench/TextTable.h"
@@ -31,7 +32,6 @@
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/Format.h"
 #include "llvm/Support/FormatVariadic.h"
-#include "llvm/Support/Process.h"
 
 #include <algorithm>
 #include <optional>
@@ -117,9 +117,7 @@ static ReportFlag reportFlag(compileCommand, category);
 static cl::opt<bool>
     perModule("per-module", cl::sub(compileCommand), cl::cat(category),
               cl::desc("Add a table of the median latency of each module"));
-static cl::opt<bool>
-    noProgress("no-progress", cl::sub(compileCommand), cl::cat(category),
-               cl::desc("No progress line, which a terminal gets otherwise"));
+static ProgressFlag progressFlag(compileCommand, category);
 static cl::opt<bool> allowUnregistered(
     "allow-unregistered-dialect", cl::sub(compileCommand), cl::cat(category),
     cl::desc("Allow operations of dialects that are not registered"));
@@ -174,7 +172,7 @@ static std::string checkOptions() {
     return llvm::formatv("--requests={0} --warmup={1}: at most {2} of each",
                          requestCount.getValue(), warmupCount.getValue(),
                          maxRequests);
-  if (std::string complaint = reportFlag.check(); !complaint.empty())
+  if (std::string complaint = reportFlag.check(files); !complaint.empty())
     return complaint;
   if (std::string complaint = checkFiles(files); !complaint.empty())
     return complaint;
@@ -299,39 +297,17 @@ static bool choosePipelines(std::vector<ModuleSource> &sources) {
 }
 
 //===----------------------------------------------------------------------===//
-// Progress and messages
+// Messages
 //===----------------------------------------------------------------------===//
 
-namespace {
-/// One line on stderr that is written over and over, and is gone at the end.
-class ProgressLine {
-public:
-  explicit ProgressLine(bool isShown) : enabled(isShown) {}
-  ~ProgressLine() { clear(); }
-
-  void show(llvm::StringRef activity, double done) {
-    std::string text = llvm::formatv("{0}: {1:P0}", activity, done);
-    if (!enabled || text == shown)
-      return;
-    clear();
-    llvm::errs() << text;
-    shown = std::move(text);
-  }
-
-private:
-  void clear() {
-    if (!shown.empty())
-      llvm::errs() << '\r' << std::string(shown.size(), ' ') << '\r';
-    shown.clear();
-  }
-
-  const bool enabled;
-  std::string shown;
-};
-} // namespace
+static std::string describeProblems(uint64_t count, llvm::StringRef verb,
+                                    const std::string &where) {
+  return llvm::formatv("{0} request{1} {2} in {3}", count,
+                       count == 1 ? "" : "s", verb, where);
+}
 
 /// Prints what failed or differed: every message once, with the modes in which
-/// it came up.
+/// it came up and how often it did in each.
 template <typename Entry>
 static void printProblems(llvm::ArrayRef<Entry> entries,
                           llvm::ArrayRef<ModuleSource> sources,
@@ -340,23 +316,27 @@ static void printProblems(llvm::ArrayRef<Entry> entries,
   for (size_t i = 0; i < entries.size(); ++i) {
     if (printed[i])
       continue;
-    uint64_t count = 0;
+    std::vector<uint64_t> counts;
     std::vector<std::string> modes;
     for (size_t j = i; j < entries.size(); ++j) {
       if (entries[j].module != entries[i].module ||
           entries[j].message != entries[i].message)
         continue;
       printed[j] = true;
-      count += entries[j].count;
+      counts.push_back(entries[j].count);
       modes.push_back(entries[j].mode);
     }
-    std::string where = modes.size() == modeCount
-                            ? "in every mode"
-                            : "in mode " + llvm::join(modes, ", ");
+    std::string line;
+    if (modes.size() == modeCount && llvm::all_equal(counts)) {
+      line = describeProblems(counts[0], verb, "every mode");
+    } else {
+      llvm::ListSeparator separator;
+      for (auto [count, mode] : llvm::zip_equal(counts, modes))
+        line += llvm::StringRef(separator).str() +
+                describeProblems(count, verb, "mode " + mode);
+    }
     printError(nameFile(sources[entries[i].module].name, entries[i].message) +
-               llvm::formatv("\n  {0} request{1} {2} {3}", count,
-                             count == 1 ? "" : "s", verb, where)
-                   .str());
+               "\n  " + line);
   }
 }
 
@@ -399,6 +379,15 @@ static void printHeader(llvm::ArrayRef<ModuleSource> sources,
                << environment.operatingSystem << "\n\n";
 }
 
+/// Whether the results are those of the reference; nothing where there are none.
+static std::optional<bool> doResultsMatch(const ModeOutcome &mode) {
+  if (mode.mismatches)
+    return false;
+  if (mode.failed == mode.requests)
+    return std::nullopt;
+  return true;
+}
+
 static void printModes(const CompileRunOutcome &outcome) {
   TextTable table;
   table.addRow({"", "", "", "requests", "p50", "p90", "p99", "max", "CPU ms",
@@ -419,7 +408,8 @@ static void printModes(const CompileRunOutcome &outcome) {
                              double(*mode.peakResidentBytes) / (1 << 20))
                    .str()
              : "?",
-         std::to_string(mode.contextsCreated), mode.mismatches ? "NO" : "yes"});
+         std::to_string(mode.contextsCreated),
+         formatAnswer(doResultsMatch(mode))});
   }
   table.print(llvm::outs());
 }
@@ -499,10 +489,6 @@ static void printPerModule(const CompileRunOutcome &outcome,
   }
   llvm::outs() << "\n";
   table.print(llvm::outs());
-}
-
-static llvm::json::Value makeOptional(std::optional<double> value) {
-  return value ? llvm::json::Value(*value) : llvm::json::Value(nullptr);
 }
 
 /// Null where no request succeeded.
@@ -596,7 +582,7 @@ static llvm::json::Object makeJson(const CompileRunOutcome &outcome,
         {"peak_rss_bytes", mode.peakResidentBytes
                                ? llvm::json::Value(*mode.peakResidentBytes)
                                : llvm::json::Value(nullptr)},
-        {"results_match", mode.mismatches == 0},
+        {"results_match", makeOptional(doResultsMatch(mode))},
         {"mismatches", mode.mismatches},
         {"cache", makeCache(mode.cache)}});
     for (const ModeOutcome &baseline : outcome.modes)
@@ -710,8 +696,7 @@ int bench::runCompile(int argc, char **argv) {
                                options.requests, sources.size()));
 
   absl::StatusOr<CompileRunOutcome> outcome = [&] {
-    ProgressLine progress(!noProgress &&
-                          llvm::sys::Process::StandardErrIsDisplayed());
+    ProgressLine progress(progressFlag);
     options.onProgress = [&](llvm::StringRef activity, double done) {
       progress.show(activity, done);
     };

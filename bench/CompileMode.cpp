@@ -74,13 +74,14 @@ using TakeDiagnostics = llvm::function_ref<std::vector<CapturedDiagnostic>()>;
 using Received = absl::StatusOr<mlir::OwningOpRef<mlir::Operation *>>;
 using Result = absl::StatusOr<Artifact>;
 
-static Received parse(const ModuleSource &source, mlir::MLIRContext &context,
-                      TakeDiagnostics takeDiagnostics) {
-  mlir::OwningOpRef<mlir::ModuleOp> module =
+static Received parse(const ModuleSource &source, mlir::MLIRContext &context) {
+  absl::StatusOr<mlir::OwningOpRef<mlir::ModuleOp>> module =
       parseModule(*source.bytes, context, /*verify=*/true);
-  if (!module)
-    return makeFailure("parsing", takeDiagnostics());
-  return mlir::OwningOpRef<mlir::Operation *>(module.release());
+  if (!module.ok())
+    return absl::Status(
+        module.status().code(),
+        absl::StrCat("parsing failed: ", module.status().message()));
+  return mlir::OwningOpRef<mlir::Operation *>(module->release());
 }
 
 static absl::Status addStep(llvm::StringRef step, const absl::Status &status) {
@@ -185,7 +186,7 @@ public:
     auto takeDiagnostics = [&] { return diagnostics.take(); };
     return compile(source.live && takeLive
                        ? nameCloning(cloneInto(getLive(source), context))
-                       : parse(source, context, takeDiagnostics),
+                       : parse(source, context),
                    passManager, {setup.output, generator->get()},
                    takeDiagnostics);
   }
@@ -203,7 +204,7 @@ Received receive(ContextLease &lease, const ModuleSource &source) {
     return nameCloning(lease.cloneIn(getLive(source)));
   // The constants of a module stay in the context.
   lease.charge(source.bytes->getBufferSize());
-  return parse(source, *lease, [&] { return lease.takeDiagnostics(); });
+  return parse(source, *lease);
 }
 
 /// Compiles what came into a context of the pool.

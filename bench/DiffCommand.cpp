@@ -8,6 +8,7 @@
 
 #include "bench/CommandLine.h"
 #include "bench/Commands.h"
+#include "bench/CrashGuard.h"
 #include "bench/ModuleParser.h"
 #include "bench/ModuleSource.h"
 #include "bench/Registration.h"
@@ -19,6 +20,7 @@
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/raw_ostream.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -82,6 +84,16 @@ int bench::runDiff(int argc, char **argv) {
   mlir::DialectRegistry registry;
   if (!registerEverything(registry, {}, {}))
     return exitUsage;
+  std::optional<detail::CrashHandlers> handlers = installCrashHandlers();
+  if (!handlers)
+    return exitUsage;
+  auto compareGuarded = [&] {
+    int result = exitUsage;
+    if (absl::Status status = runGuarded([&] { result = compare(registry); });
+        !status.ok())
+      printError("comparing the files " + std::string(status.message()));
+    return result;
+  };
   // The parser recurses.
-  return runOnLargeStack([&] { return compare(registry); }, exitUsage);
+  return runOnLargeStack(compareGuarded, exitUsage);
 }

@@ -13,6 +13,7 @@
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/JSON.h"
 
+#include <optional>
 #include <string>
 
 namespace ctxpool::bench {
@@ -47,6 +48,12 @@ constexpr int jsonSchema = 1;
 /// command line.
 llvm::json::Object makeReport(llvm::StringRef command,
                               llvm::ArrayRef<char *> commandLine);
+
+/// Null where there is no value.
+template <typename T>
+llvm::json::Value makeOptional(std::optional<T> value) {
+  return value ? llvm::json::Value(*value) : llvm::json::Value(nullptr);
+}
 
 /// Prints why a file failed, and returns its entry in a report.
 llvm::json::Object reportFailedFile(llvm::StringRef file,

@@ -8,6 +8,7 @@
 
 #include "bench/CommandLine.h"
 #include "bench/Commands.h"
+#include "bench/CrashGuard.h"
 #include "bench/Environment.h"
 #include "bench/ModuleParser.h"
 #include "bench/ModuleSource.h"
@@ -23,6 +24,7 @@
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/raw_ostream.h"
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -117,11 +119,14 @@ int bench::runFingerprint(int argc, char **argv) {
     return usageError("no file is given", "fingerprint");
   if (std::string complaint = checkFiles(files); !complaint.empty())
     return usageError(complaint, "fingerprint");
-  if (std::string complaint = reportFlag.check(); !complaint.empty())
+  if (std::string complaint = reportFlag.check(files); !complaint.empty())
     return usageError(complaint, "fingerprint");
   mlir::DialectRegistry registry;
   if (!registerEverything(registry, {}, {}))
     return exitUsage;
+  std::optional<detail::CrashHandlers> handlers = installCrashHandlers();
+  if (!handlers)
+    return exitFailure;
   bool allWell = true;
   llvm::json::Array entries;
   // The parser recurses.
@@ -129,7 +134,11 @@ int bench::runFingerprint(int argc, char **argv) {
       [&] {
         for (const ModuleSource &source : readModules(files)) {
           absl::StatusOr<std::vector<NamedDigest>> digests =
-              digest(source, registry);
+              absl::UnknownError("");
+          if (absl::Status status =
+                  runGuarded([&] { digests = digest(source, registry); });
+              !status.ok())
+            digests = status;
           if (!digests.ok()) {
             allWell = false;
             entries.push_back(reportFailedFile(

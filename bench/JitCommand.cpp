@@ -197,12 +197,7 @@ Server::create(const mlir::DialectRegistry &registry, std::string pipeline) {
 
 absl::StatusOr<mlir::OwningOpRef<mlir::ModuleOp>>
 Server::parse(const ModuleSource &source, ContextLease &lease) {
-  mlir::OwningOpRef<mlir::ModuleOp> module =
-      parseModule(*source.bytes, *lease, /*verify=*/true);
-  if (!module)
-    return absl::InvalidArgumentError(
-        formatDiagnostics(lease.takeDiagnostics()));
-  return module;
+  return parseModule(*source.bytes, *lease, /*verify=*/true);
 }
 
 /// Lowers a copy, to see what the pipeline makes of the function.
@@ -426,7 +421,7 @@ static std::string checkFlags() {
   if (optimizationLevel > 3)
     return "--opt=" + std::to_string(optimizationLevel) +
            " is no level; there are 0 to 3";
-  return reportFlag.check();
+  return reportFlag.check(files);
 }
 
 int bench::runJit(int argc, char **argv) {

@@ -8,7 +8,12 @@
 
 #include "bench/ModuleParser.h"
 
+#include "bench/CrashGuard.h"
+#include "context_pool/ModuleTransfer.h"
+
 #include "absl/status/status.h"
+#include "mlir/Bytecode/BytecodeReader.h"
+#include "mlir/IR/Block.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/DialectRegistry.h"
 #include "mlir/IR/MLIRContext.h"
@@ -65,8 +70,8 @@ bench::formatDiagnostics(llvm::ArrayRef<CapturedDiagnostic> diagnostics) {
   return text;
 }
 
-OwningOpRef<ModuleOp> bench::parseModule(const llvm::MemoryBuffer &bytes,
-                                         MLIRContext &context, bool verify) {
+static OwningOpRef<ModuleOp> parseText(const llvm::MemoryBuffer &bytes,
+                                       MLIRContext &context, bool verify) {
   // Shared, since the reader copies resources out of a source manager that it
   // may not keep. It refers to `bytes` and does not own them.
   auto sources = std::make_shared<llvm::SourceMgr>();
@@ -75,19 +80,74 @@ OwningOpRef<ModuleOp> bench::parseModule(const llvm::MemoryBuffer &bytes,
   return parseSourceFile<ModuleOp>(sources, ParserConfig(&context, verify));
 }
 
+/// `op` in a module where it is none itself, as MLIR's parser does it.
+static OwningOpRef<ModuleOp> wrap(OwningOpRef<Operation *> op,
+                                  llvm::StringRef name) {
+  MLIRContext *context = op.get()->getContext();
+  Block block;
+  block.push_back(op.release());
+  return mlir::detail::constructContainerOpForParserIfNecessary<ModuleOp>(
+      &block, context, FileLineColLoc::get(context, name, 0, 0));
+}
+
+static absl::StatusOr<OwningOpRef<Operation *>>
+readBytecode(const llvm::MemoryBuffer &bytes, MLIRContext &context,
+             bool verify) {
+  absl::StatusOr<SerializedModule> serialized =
+      loadSerialized(llvm::MemoryBuffer::getMemBuffer(bytes.getMemBufferRef()));
+  if (!serialized.ok())
+    return serialized.status();
+  DeserializeOptions options;
+  options.verify = verify;
+  return deserialize(*serialized, context, options);
+}
+
+absl::StatusOr<OwningOpRef<ModuleOp>>
+bench::parseModule(const llvm::MemoryBuffer &bytes, MLIRContext &context,
+                   bool verify) {
+  DiagnosticCollector diagnostics(context);
+  OwningOpRef<ModuleOp> module;
+  if (isBytecode(bytes.getMemBufferRef())) {
+    absl::StatusOr<OwningOpRef<Operation *>> op =
+        readBytecode(bytes, context, verify);
+    if (!op.ok())
+      return op.status();
+    module = wrap(*std::move(op), bytes.getBufferIdentifier());
+  } else {
+    module = parseText(bytes, context, verify);
+  }
+  if (module)
+    return module;
+  std::string reason = diagnostics.toString();
+  return absl::InvalidArgumentError(reason.empty() ? "MLIR gave no reason"
+                                                   : reason);
+}
+static absl::StatusOr<LoadedModule> load(const llvm::MemoryBuffer &bytes,
+                                         const DialectRegistry &registry,
+                                         bool allowUnregisteredDialects) {
+  LoadedModule loaded;
+  loaded.context =
+      std::make_unique<MLIRContext>(registry, MLIRContext::Threading::DISABLED);
+  loaded.context->allowUnregisteredDialects(allowUnregisteredDialects);
+  absl::StatusOr<OwningOpRef<ModuleOp>> module =
+      parseModule(bytes, *loaded.context, /*verify=*/true);
+  if (!module.ok())
+    return module.status();
+  loaded.module = *std::move(module);
+  return loaded;
+}
+
 absl::StatusOr<LoadedModule> bench::loadModule(const ModuleSource &source,
                                                const DialectRegistry &registry,
                                                bool allowUnregisteredDialects) {
   if (!source.error.empty())
     return absl::NotFoundError(source.error);
-  LoadedModule loaded;
-  loaded.context =
-      std::make_unique<MLIRContext>(registry, MLIRContext::Threading::DISABLED);
-  loaded.context->allowUnregisteredDialects(allowUnregisteredDialects);
-  DiagnosticCollector diagnostics(*loaded.context);
-  loaded.module = parseModule(*source.bytes, *loaded.context, /*verify=*/true);
-  if (!loaded.module)
-    return absl::InvalidArgumentError(diagnostics.toString());
+  absl::StatusOr<LoadedModule> loaded = absl::UnknownError("");
+  if (absl::Status status = runGuarded([&] {
+        loaded = load(*source.bytes, registry, allowUnregisteredDialects);
+      });
+      !status.ok())
+    return status;
   return loaded;
 }
 

@@ -58,10 +58,14 @@ std::string formatDiagnostics(llvm::ArrayRef<CapturedDiagnostic> diagnostics);
 
 /// The module in `bytes`, text or bytecode. What is not a module at the top is
 /// wrapped in one. Resources alias `bytes`, which has to outlive the module.
-/// Null where that fails; diagnostics go to the context.
-mlir::OwningOpRef<mlir::ModuleOp> parseModule(const llvm::MemoryBuffer &bytes,
-                                              mlir::MLIRContext &context,
-                                              bool verify);
+/// Bytecode is checked before MLIR reads it, as `deserialize` does.
+///
+/// Diagnostics are in the status and reach no other handler.
+/// Errors: InvalidArgument - it is not a module; the message has MLIR's.
+///         ResourceExhausted - as of `deserialize`.
+absl::StatusOr<mlir::OwningOpRef<mlir::ModuleOp>>
+parseModule(const llvm::MemoryBuffer &bytes, mlir::MLIRContext &context,
+            bool verify);
 
 /// A module in a context of its own, into which dialects are loaded on demand.
 struct LoadedModule {
@@ -72,7 +76,8 @@ struct LoadedModule {
 /// Parses and verifies a file.
 ///
 /// Errors: NotFound        - the file could not be read.
-///         InvalidArgument - it is not a module; the message has MLIR's.
+///         Internal        - MLIR crashed on it, and crashes are recovered from.
+///         as of `parseModule`.
 absl::StatusOr<LoadedModule> loadModule(const ModuleSource &source,
                                         const mlir::DialectRegistry &registry,
                                         bool allowUnregisteredDialects);

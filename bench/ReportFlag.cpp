@@ -10,6 +10,8 @@
 
 #include "bench/Environment.h"
 
+#include "llvm/Support/FileSystem.h"
+
 using namespace ctxpool;
 using namespace ctxpool::bench;
 namespace cl = llvm::cl;
@@ -28,9 +30,16 @@ bool ReportFlag::Parser::parse(cl::Option &, llvm::StringRef,
   return false;
 }
 
-std::string ReportFlag::check() const {
-  return path.getNumOccurrences() && path.empty() ? "--json= names no file"
-                                                  : "";
+std::string ReportFlag::check(llvm::ArrayRef<std::string> inputs) const {
+  if (path.getNumOccurrences() && path.empty())
+    return "--json= names no file";
+  // Standard output and standard input are called alike.
+  if (path == "-")
+    return "";
+  for (const std::string &input : inputs)
+    if (input != "-" && llvm::sys::fs::equivalent(input, path.getValue()))
+      return "--json=" + path + ": the file is also an input";
+  return "";
 }
 
 bool ReportFlag::canWrite() const {

@@ -9,6 +9,7 @@
 #ifndef CONTEXT_POOL_BENCH_REPORTFLAG_H
 #define CONTEXT_POOL_BENCH_REPORTFLAG_H
 
+#include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/STLFunctionalExtras.h"
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/CommandLine.h"
@@ -23,8 +24,9 @@ class ReportFlag {
 public:
   ReportFlag(llvm::cl::SubCommand &command, llvm::cl::OptionCategory &category);
 
-  /// Why the option is wrong; empty where it is not.
-  std::string check() const;
+  /// Why the option is wrong, also where the report would overwrite one of the
+  /// command's `inputs`; empty where it is not.
+  std::string check(llvm::ArrayRef<std::string> inputs = {}) const;
 
   /// Whether standard output gets the text for people, and not the report.
   bool leavesStandardOutput() const { return path != "-"; }

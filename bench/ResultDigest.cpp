@@ -24,12 +24,12 @@ absl::StatusOr<Digest> bench::digestResult(llvm::StringRef bytecode,
                                            const DialectRegistry &registry) {
   MLIRContext context(registry, MLIRContext::Threading::DISABLED);
   context.allowUnregisteredDialects();
-  DiagnosticCollector diagnostics(context);
   // A copy: resources need an alignment that a string does not have.
   std::unique_ptr<llvm::MemoryBuffer> bytes = copyAligned(bytecode, "result");
-  OwningOpRef<ModuleOp> module = parseModule(*bytes, context, /*verify=*/false);
-  if (!module)
+  absl::StatusOr<OwningOpRef<ModuleOp>> module =
+      parseModule(*bytes, context, /*verify=*/false);
+  if (!module.ok())
     return absl::InvalidArgumentError(absl::StrCat(
-        "the result cannot be read back: ", diagnostics.toString()));
-  return digestModule(*module);
+        "the result cannot be read back: ", module.status().message()));
+  return digestModule(**module);
 }

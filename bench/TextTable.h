@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,6 +29,13 @@ inline std::string formatNumber(double value) {
     return llvm::formatv("{0:F2}", value);
   return value < 100 ? llvm::formatv("{0:F1}", value)
                      : llvm::formatv("{0:F0}", value);
+}
+
+/// `-` where there is nothing to answer.
+inline std::string formatAnswer(std::optional<bool> answer) {
+  if (!answer)
+    return "-";
+  return *answer ? "yes" : "NO";
 }
 
 /// The end of a path, which tells more than its beginning.

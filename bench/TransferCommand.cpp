@@ -8,10 +8,12 @@
 
 #include "bench/CommandLine.h"
 #include "bench/Commands.h"
+#include "bench/CrashGuard.h"
 #include "bench/Environment.h"
 #include "bench/ModuleParser.h"
 #include "bench/ModuleSource.h"
 #include "bench/ProcessInfo.h"
+#include "bench/ProgressLine.h"
 #include "bench/Registration.h"
 #include "bench/ReportFlag.h"
 #include "bench/Statistics.h"
@@ -28,7 +30,6 @@
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FormatVariadic.h"
-#include "llvm/Support/PrettyStackTrace.h"
 #include "llvm/Support/raw_ostream.h"
 
 #include <algorithm>
@@ -52,12 +53,14 @@ static cl::OptionCategory category("Options of transfer");
 static cl::list<std::string> files(cl::Positional, cl::sub(transferCommand),
                                    cl::cat(category), cl::desc("FILES..."));
 static ReportFlag reportFlag(transferCommand, category);
+static ProgressFlag progressFlag(transferCommand, category);
 static cl::opt<bool> allowUnregistered(
     "allow-unregistered-dialect", cl::sub(transferCommand), cl::cat(category),
     cl::desc("Allow operations of dialects that are not registered"));
 static constexpr llvm::StringLiteral explanation = R"(
 FILES are .mlir text or .mlirbc bytecode, folders of them (searched recursively),
-or - for standard input. The figures are medians in microseconds, the ways in turns:
+or - for standard input. The figures are medians in microseconds, the ways in turns;
+a way that takes a second or more is not repeated:
 
   clone cold         cloneInto a context that knows none of the attributes
   clone known        a CrossContextCloner that has copied the module before
@@ -70,7 +73,7 @@ A context to copy into has the dialects of the module loaded; making it, and
 destroying the copy, is in no figure. Every copy is compared with its source,
 locations included, but for text: custom formats leave out operations such as
 terminators, and their locations. Exits with 1 where a copy differs, where a way
-refuses a module, and where a file cannot be read.
+refuses a module or MLIR crashes on it, and where a file cannot be read.
 )";
 
 //===----------------------------------------------------------------------===//
@@ -97,7 +100,9 @@ constexpr size_t wayCount = std::size(wayNames);
 /// What the ways do with one file, or with all.
 struct Outcome {
   uint64_t operations = 0, bytes = 0;
-  bool equivalent = true;
+
+  /// Nothing where no module was compared.
+  std::optional<bool> equivalent;
 
   /// Nothing where the way did not bring an equal module across.
   std::array<std::optional<double>, wayCount> microseconds;
@@ -187,13 +192,12 @@ private:
     std::string text;
     llvm::raw_string_ostream stream(text);
     getSource()->print(stream, mlir::OpPrintingFlags().enableDebugInfo());
-    DiagnosticCollector diagnostics(destination);
-    mlir::OwningOpRef<mlir::ModuleOp> parsed =
+    absl::StatusOr<mlir::OwningOpRef<mlir::ModuleOp>> parsed =
         parseModule(*llvm::MemoryBuffer::getMemBuffer(text, "<printed>"),
                     destination, /*verify=*/true);
-    if (!parsed)
-      return absl::InvalidArgumentError(diagnostics.toString());
-    return mlir::OwningOpRef<mlir::Operation *>(parsed.release());
+    if (!parsed.ok())
+      return parsed.status();
+    return mlir::OwningOpRef<mlir::Operation *>(parsed->release());
   }
 
   const mlir::DialectRegistry &dialects;
@@ -204,49 +208,104 @@ private:
 
 } // namespace
 
-/// What the ways do with one file. Errors: the file's.
-static absl::StatusOr<Outcome>
-measureFile(const ModuleSource &source, const mlir::DialectRegistry &registry) {
-  absl::StatusOr<LoadedModule> loaded =
-      loadModule(source, registry, allowUnregistered);
-  if (!loaded.ok())
-    return loaded.status();
-  Transfer transfer(*std::move(loaded), registry);
-  Outcome outcome;
-  outcome.operations = transfer.countOperations();
-  outcome.bytes = source.bytes->getBufferSize();
+/// From here on a way is not repeated.
+static constexpr double slowMicroseconds = 1e6;
 
-  // Small modules take microseconds, and a million operations take seconds.
-  unsigned rounds =
-      std::clamp<unsigned>(20000 / unsigned(outcome.operations), 5, 41);
+namespace {
+
+/// What one file takes, over the contexts that crashes use up.
+class FileMeasurement {
+public:
+  FileMeasurement(const ModuleSource &measured,
+                  const mlir::DialectRegistry &dialects)
+      : source(measured), registry(dialects) {}
+
+  /// What the ways do with the file. Errors: the file's.
+  absl::StatusOr<Outcome> run() {
+    outcome.bytes = source.bytes ? source.bytes->getBufferSize() : 0;
+    outcome.equivalent = true;
+    // What a crash leaves cannot be trusted: the other ways begin anew.
+    for (bool crashed = true; crashed;) {
+      absl::StatusOr<std::unique_ptr<Transfer>> transfer = load();
+      if (!transfer.ok())
+        return transfer.status();
+      crashed = !measureWays(**transfer);
+      if (crashed)
+        // Neither can it be destroyed.
+        (void)transfer->release();
+    }
+    for (size_t way = 0; way < wayCount; ++way)
+      if (!failed[way])
+        outcome.microseconds[way] = median(times[way]);
+    return std::move(outcome);
+  }
+
+private:
+  absl::StatusOr<std::unique_ptr<Transfer>> load() {
+    absl::StatusOr<LoadedModule> loaded =
+        loadModule(source, registry, allowUnregistered);
+    if (!loaded.ok())
+      return loaded.status();
+    std::unique_ptr<Transfer> transfer;
+    if (absl::Status status = runGuarded([&] {
+          transfer = std::make_unique<Transfer>(*std::move(loaded), registry);
+          outcome.operations = transfer->countOperations();
+        });
+        !status.ok()) {
+      (void)transfer.release();
+      return status;
+    }
+    return transfer;
+  }
+
+  /// Measures the ways that did not fail yet. Returns false where one crashed.
+  bool measureWays(Transfer &transfer) {
+    for (std::vector<double> &wayTimes : times)
+      wayTimes.clear();
+    std::array<bool, wayCount> done = failed;
+    // Small modules take microseconds, and a million operations take seconds.
+    uint64_t rounds = std::clamp<uint64_t>(20000 / outcome.operations, 5, 41);
+    for (uint64_t round = 0; round <= rounds; ++round)
+      for (size_t turn = 0; turn < wayCount; ++turn) {
+        size_t way = (round + turn) % wayCount;
+        if (done[way])
+          continue;
+        absl::StatusOr<double> time = absl::UnknownError("");
+        absl::Status ran =
+            runGuarded([&] { time = transfer.measure(Way(way)); });
+        if (!ran.ok() || !time.ok()) {
+          done[way] = true;
+          fail(Way(way), ran.ok() ? time.status() : ran);
+          if (!ran.ok())
+            return false;
+          continue;
+        }
+        // The first round pays for what the process does once, which is little
+        // to a slow way, and shows the cloner the attributes.
+        bool slow = *time >= slowMicroseconds;
+        if (round || (slow && way != CloneKnown)) {
+          times[way].push_back(*time);
+          done[way] = slow;
+        }
+      }
+    return true;
+  }
+
+  void fail(Way way, const absl::Status &status) {
+    failed[way] = true;
+    outcome.equivalent = false;
+    outcome.complaints[std::string(status.message())].push_back(
+        wayNames[way].str());
+  }
+
+  const ModuleSource &source;
+  const mlir::DialectRegistry &registry;
+  Outcome outcome;
   std::array<std::vector<double>, wayCount> times;
   std::array<bool, wayCount> failed = {};
-  for (unsigned round = 0; round <= rounds; ++round)
-    for (size_t turn = 0; turn < wayCount; ++turn) {
-      size_t way = (round + turn) % wayCount;
-      if (failed[way])
-        continue;
-      // MLIR may crash on what it printed itself: the dump names the file.
-      llvm::PrettyStackTraceFormat dumped("'%s', way '%s'", source.name.c_str(),
-                                          wayNames[way].str().c_str());
-      absl::StatusOr<double> time = transfer.measure(Way(way));
-      if (!time.ok()) {
-        failed[way] = true;
-        outcome.equivalent = false;
-        outcome.complaints[std::string(time.status().message())].push_back(
-            wayNames[way].str());
-        continue;
-      }
-      // The first round pays for what the process does once, and shows the
-      // cloner the attributes.
-      if (round)
-        times[way].push_back(*time);
-    }
-  for (size_t way = 0; way < wayCount; ++way)
-    if (!failed[way])
-      outcome.microseconds[way] = median(times[way]);
-  return outcome;
-}
+};
+
+} // namespace
 
 //===----------------------------------------------------------------------===//
 // Reports
@@ -255,10 +314,9 @@ measureFile(const ModuleSource &source, const mlir::DialectRegistry &registry) {
 /// Sums up the files that every way brought across, so that the ways can be
 /// compared.
 static void addToTotal(Outcome &total, const Outcome &file) {
-  if (!file.equivalent) {
-    total.equivalent = false;
+  total.equivalent = total.equivalent.value_or(true) && *file.equivalent;
+  if (!*file.equivalent)
     return;
-  }
   total.operations += file.operations;
   total.bytes += file.bytes;
   for (size_t way = 0; way < wayCount; ++way)
@@ -272,7 +330,7 @@ static void addRow(TextTable &table, std::string name, const Outcome &outcome) {
                                   std::to_string(outcome.bytes)};
   for (std::optional<double> time : outcome.microseconds)
     row.push_back(time ? formatNumber(*time) : "-");
-  row.push_back(outcome.equivalent ? "yes" : "NO");
+  row.push_back(formatAnswer(outcome.equivalent));
   table.addRow(std::move(row));
 }
 
@@ -290,12 +348,10 @@ static void addRatios(TextTable &table, const Outcome &total) {
 static llvm::json::Object makeFigures(const Outcome &outcome) {
   llvm::json::Object times;
   for (size_t way = 0; way < wayCount; ++way)
-    times[wayNames[way]] = outcome.microseconds[way]
-                               ? llvm::json::Value(*outcome.microseconds[way])
-                               : llvm::json::Value(nullptr);
+    times[wayNames[way]] = makeOptional(outcome.microseconds[way]);
   return llvm::json::Object{{"operations", outcome.operations},
                             {"bytes", outcome.bytes},
-                            {"equivalent", outcome.equivalent},
+                            {"equivalent", makeOptional(outcome.equivalent)},
                             {"microseconds", std::move(times)}};
 }
 
@@ -303,7 +359,8 @@ static llvm::json::Object makeFigures(const Outcome &outcome) {
 static std::string describeComplaints(const Outcome &outcome) {
   std::vector<std::string> lines;
   for (const auto &[cause, ways] : outcome.complaints)
-    lines.push_back(llvm::join(ways, ", ") + ": " + cause);
+    lines.push_back((ways.size() == 1 ? "way '" : "ways '") +
+                    llvm::join(ways, "', '") + "': " + cause);
   return llvm::join(lines, "\n");
 }
 
@@ -316,13 +373,17 @@ int bench::runTransfer(int argc, char **argv) {
     return exitUsage;
   if (files.empty())
     return usageError("no file is given", "transfer");
-  for (const std::string &complaint : {checkFiles(files), reportFlag.check()})
+  for (const std::string &complaint :
+       {checkFiles(files), reportFlag.check(files)})
     if (!complaint.empty())
       return usageError(complaint, "transfer");
   mlir::DialectRegistry registry;
   if (!registerEverything(registry, {}, {}))
     return exitFailure;
   if (!reportFlag.canWrite())
+    return exitFailure;
+  std::optional<detail::CrashHandlers> handlers = installCrashHandlers();
+  if (!handlers)
     return exitFailure;
   warnOfHandicap();
 
@@ -337,16 +398,28 @@ int bench::runTransfer(int argc, char **argv) {
   // Parsers recurse.
   int status = runOnLargeStack(
       [&] {
-        for (const ModuleSource &source : readModules(files)) {
-          absl::StatusOr<Outcome> outcome = measureFile(source, registry);
+        bool allWell = true;
+        ProgressLine progress(progressFlag);
+        std::vector<ModuleSource> sources = readModules(files);
+        for (auto [number, source] : llvm::enumerate(sources)) {
+          progress.show(shortenPath(source.name),
+                        double(number) / double(sources.size()));
+          absl::StatusOr<Outcome> outcome =
+              FileMeasurement(source, registry).run();
+          if (!outcome.ok() || !*outcome->equivalent) {
+            allWell = false;
+            // For the message.
+            progress.clear();
+          }
           if (!outcome.ok()) {
-            total.equivalent = false;
-            entries.push_back(reportFailedFile(
-                source.name, std::string(outcome.status().message())));
+            llvm::json::Object entry = reportFailedFile(
+                source.name, std::string(outcome.status().message()));
+            entry["equivalent"] = false;
+            entries.push_back(std::move(entry));
             continue;
           }
           llvm::json::Object entry;
-          if (outcome->equivalent)
+          if (*outcome->equivalent)
             entry["file"] = llvm::json::fixUTF8(source.name);
           else
             entry = reportFailedFile(source.name, describeComplaints(*outcome));
@@ -356,7 +429,10 @@ int bench::runTransfer(int argc, char **argv) {
           addRow(table, shortenPath(source.name), *outcome);
           addToTotal(total, *outcome);
         }
-        return total.equivalent ? exitSuccess : exitFailure;
+        // A total of some says nothing of those that it lacks.
+        if (!allWell && total.equivalent)
+          total.equivalent = false;
+        return allWell ? exitSuccess : exitFailure;
       },
       exitFailure);
 

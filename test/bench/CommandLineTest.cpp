@@ -203,4 +203,27 @@ TEST(CommandLineTest, VersionNamesTheToolAndMlir) {
   }
 }
 
+TEST(CommandLineTest, AReportDoesNotOverwriteAnInput) {
+  TemporaryFolder folder;
+  std::string input = folder.write("input.mlir", goodModule);
+  // The same file by another name.
+  std::string report = "--json=" + folder.getPath("./input.mlir");
+
+  for (const std::vector<std::string> &command :
+       {std::vector<std::string>{"compile"},
+        {"transfer"},
+        {"fingerprint"},
+        {"jit"},
+        {"cache", "warm"},
+        {"cache", "explain"}}) {
+    std::vector<std::string> arguments = command;
+    arguments.insert(arguments.end(), {input, report});
+    ToolRun run = runTool(arguments);
+    EXPECT_EQ(run.status, 2) << command.back();
+    EXPECT_THAT(run.err, HasSubstr("the file is also an input"))
+        << command.back();
+    EXPECT_EQ(readFile(input), goodModule) << command.back();
+  }
+}
+
 } // namespace

@@ -72,6 +72,26 @@ TEST(FingerprintCommandTest, TextGenericTextAndStandardInputHaveOneDigest) {
   EXPECT_EQ(digestOf(fromInput), digestOf(fromFile));
 }
 
+TEST(FingerprintCommandTest,
+     AFileThatCrashesTheParserIsNamedAndOthersDigested) {
+  // Deeper than the stack that files are parsed on.
+  std::string deep(1 << 20, '[');
+  TemporaryFolder folder;
+  std::string crashing =
+      folder.write("crashing.mlir", "module attributes {t.a = " + deep);
+  std::string good = folder.write("good.mlir", twoFunctions);
+
+  ToolRun run = runTool({"fingerprint", crashing, good});
+
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.err, HasSubstr("crashing.mlir: crashed: signal 11 "
+                                 "(Segmentation fault)"));
+  EXPECT_THAT(run.out, ContainsRegex("^[0-9a-f]{64}  .*good\\.mlir\n$"));
+  ToolRun diff = runTool({"diff", crashing, good});
+  EXPECT_EQ(diff.status, 2);
+  EXPECT_THAT(diff.err, HasSubstr("crashing.mlir: crashed: signal 11 "));
+}
+
 TEST(FingerprintCommandTest, FunctionsHaveALineEachWithTheirPath) {
   ToolRun run = runTool({"fingerprint", "--functions", "-"}, twoFunctions);
 

@@ -30,14 +30,13 @@ Digest digest(llvm::StringRef text) {
   mlir::DialectRegistry registry;
   mlir::registerAllDialects(registry);
   mlir::MLIRContext context(registry, mlir::MLIRContext::Threading::DISABLED);
-  DiagnosticCollector diagnostics(context);
   auto bytes = copyAligned(text, "text");
   auto module = parseModule(*bytes, context, /*verify=*/true);
-  if (!module) {
-    ADD_FAILURE() << diagnostics.toString() << "\n" << text.str();
+  if (!module.ok()) {
+    ADD_FAILURE() << module.status() << "\n" << text.str();
     return {};
   }
-  return digestModule(*module);
+  return digestModule(**module);
 }
 
 //===----------------------------------------------------------------------===//
@@ -244,14 +243,14 @@ TEST(ResultDigestTest, OfBytecodeIsThatOfTheModule) {
   mlir::MLIRContext context(registry, mlir::MLIRContext::Threading::DISABLED);
   auto text = copyAligned(twoGlobals, "text");
   auto module = parseModule(*text, context, /*verify=*/true);
-  ASSERT_TRUE(module);
+  ASSERT_THAT(module, IsOk());
   std::string bytecode;
   llvm::raw_string_ostream stream(bytecode);
-  ASSERT_TRUE(succeeded(mlir::writeBytecodeToFile(*module, stream)));
+  ASSERT_TRUE(succeeded(mlir::writeBytecodeToFile(**module, stream)));
 
   CTXPOOL_ASSERT_OK_AND_ASSIGN(fromBytes, digestResult(bytecode, registry));
 
-  EXPECT_EQ(fromBytes, digestModule(*module));
+  EXPECT_EQ(fromBytes, digestModule(**module));
 }
 
 TEST(ResultDigestTest, OfBytesThatAreNoModuleIsAnError) {
