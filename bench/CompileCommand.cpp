@@ -417,21 +417,38 @@ static void printModes(const CompileRunOutcome &outcome) {
 static void printCaches(const CompileRunOutcome &outcome) {
   if (llvm::none_of(outcome.modes, [](auto &mode) { return bool(mode.cache); }))
     return;
+  // Only where folder or server had a part in it.
+  bool showsTiers = llvm::any_of(outcome.modes, [](const ModeOutcome &mode) {
+    return mode.cache && (mode.cache->diskHits || mode.cache->remoteHits ||
+                          mode.cache->tierErrors);
+  });
   TextTable table;
-  table.addRow({"cache of", "asked", "hits", "hit rate", "on disk", "remote",
-                "compiles", "failed", "waits joined", "time saved s",
-                "tier faults"});
+  std::vector<std::string> header = {"cache of",     "asked",    "hits",
+                                     "hit rate",     "compiles", "failed",
+                                     "waits joined", "saved s"};
+  if (showsTiers)
+    header.insert(header.end(), {"disk", "remote", "faults"});
+  table.addRow(std::move(header));
   table.addRule();
-  for (const ModeOutcome &mode : outcome.modes)
-    if (const std::optional<CacheOutcome> &cache = mode.cache)
-      table.addRow(
-          {mode.mode, std::to_string(cache->requests),
-           std::to_string(cache->hits),
-           llvm::formatv("{0:P1}", cache->getHitRate()).str(),
-           std::to_string(cache->diskHits), std::to_string(cache->remoteHits),
-           std::to_string(cache->compiles), std::to_string(cache->failures),
-           std::to_string(cache->joined), formatNumber(cache->secondsSaved),
-           std::to_string(cache->tierErrors)});
+  for (const ModeOutcome &mode : outcome.modes) {
+    const std::optional<CacheOutcome> &cache = mode.cache;
+    if (!cache)
+      continue;
+    std::vector<std::string> row = {
+        mode.mode,
+        std::to_string(cache->requests),
+        std::to_string(cache->hits),
+        llvm::formatv("{0:P1}", cache->getHitRate()).str(),
+        std::to_string(cache->compiles),
+        std::to_string(cache->failures),
+        std::to_string(cache->joined),
+        formatNumber(cache->secondsSaved)};
+    if (showsTiers)
+      row.insert(row.end(), {std::to_string(cache->diskHits),
+                             std::to_string(cache->remoteHits),
+                             std::to_string(cache->tierErrors)});
+    table.addRow(std::move(row));
+  }
   llvm::outs() << "\n";
   table.print(llvm::outs());
 }
