@@ -306,7 +306,7 @@ private:
                      observer ? observer->describeCurrent() : stage.str(),
                      ": crashed: ", **crash));
     // Neither is to be trusted any more. The observer is the context's.
-    (void)module.release(); // NOLINT(bugprone-unused-return-value)
+    (void)module.release();   // NOLINT(bugprone-unused-return-value)
     (void)observer.release(); // NOLINT(bugprone-unused-return-value)
     lease.abandon();
     return crashed;

@@ -10,8 +10,8 @@
 
 #include "context_pool/Diagnostics.h"
 #include "context_pool/context/LoadTrace.h"
-#include "context_pool/support/Pipeline.h"
 #include "context_pool/context/TemplateImpl.h"
+#include "context_pool/support/Pipeline.h"
 
 #include "absl/strings/str_cat.h"
 #include "mlir/IR/Diagnostics.h"

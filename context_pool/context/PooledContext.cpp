@@ -8,8 +8,8 @@
 
 #include "context_pool/context/PooledContext.h"
 
-#include "context_pool/support/Pipeline.h"
 #include "context_pool/context/PoolState.h"
+#include "context_pool/support/Pipeline.h"
 
 #include "mlir/IR/Diagnostics.h"
 
