@@ -685,7 +685,9 @@ public:
   void *getPointer() { return words.data(); }
 
   /// What the slot holds now.
-  EntryValue read() const {
+  ///
+  /// Errors: InvalidArgument - a negative dimension, which is no array.
+  absl::StatusOr<EntryValue> read() const {
     EntryValue value{type, {}, {}};
     if (!type.shape) {
       value.elements.push_back(loadNumber(
@@ -695,6 +697,10 @@ public:
     llvm::ArrayRef<uint64_t> dimensions = llvm::ArrayRef(words).drop_front(3);
     size_t rank = type.shape->size();
     value.sizes.assign(dimensions.begin(), dimensions.begin() + rank);
+    for (int64_t size : value.sizes)
+      if (size < 0)
+        return absl::InvalidArgumentError(absl::StrCat(
+            "a result has dimension ", size, ", expected 0 or more"));
     readDimension(value, dimensions.take_front(rank),
                   dimensions.drop_front(rank), int64_t(words[2]));
     return value;
@@ -773,16 +779,22 @@ EntryCaller::call(const Executable &executable,
   outcome.seconds = getWallSeconds() - begin;
 
   size_t nextOut = arguments.size(), nextReturned = 0;
-  for (const EntryType &type : signature.results)
-    outcome.results.push_back(hasOutParameters && type.shape
-                                  ? passed[nextOut++].read()
-                                  : returned[nextReturned++].read());
+  for (const EntryType &type : signature.results) {
+    absl::StatusOr<EntryValue> result = hasOutParameters && type.shape
+                                            ? passed[nextOut++].read()
+                                            : returned[nextReturned++].read();
+    if (!result.ok())
+      return result.status();
+    outcome.results.push_back(*std::move(result));
+  }
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!arguments[i].type.shape || arguments[i].type.isTensor)
       continue;
-    EntryValue now = passed[i].read();
-    if (now.elements != arguments[i].elements)
-      outcome.written.emplace_back(i, std::move(now));
+    absl::StatusOr<EntryValue> now = passed[i].read();
+    if (!now.ok())
+      return now.status();
+    if (now->elements != arguments[i].elements)
+      outcome.written.emplace_back(i, *std::move(now));
   }
 
   // What is returned may be an argument, a global, for which MLIR gives an

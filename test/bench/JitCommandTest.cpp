@@ -419,6 +419,16 @@ func.func @f(%a: index) -> index {
                     HasSubstr("i32 (i32)"), HasSubstr("i64 (i64)")));
 }
 
+TEST_F(JitCommandTest, ResultsHaveToBeArrays) {
+  ToolRun made = run("func.func @make(%n: index) -> memref<?xi32> {"
+                     "  %a = memref.alloc(%n) : memref<?xi32>"
+                     "  return %a : memref<?xi32>"
+                     "}",
+                     {"--entry=make", "--arg=-1"});
+  EXPECT_EQ(made.status, 1);
+  EXPECT_THAT(made.err, HasSubstr("has dimension -1, expected 0 or more"));
+}
+
 TEST_F(JitCommandTest, SymbolsHaveToBeDefined) {
   ToolRun tool = run(R"mlir(
 func.func private @nowhere()
