@@ -232,7 +232,7 @@ public:
       crashed = !measureWays(**transfer);
       if (crashed)
         // Neither can it be destroyed.
-        (void)transfer->release();
+        (void)transfer->release(); // NOLINT(bugprone-unused-return-value)
     }
     for (size_t way = 0; way < wayCount; ++way)
       if (!failed[way])
@@ -252,7 +252,7 @@ private:
           outcome.operations = transfer->countOperations();
         });
         !status.ok()) {
-      (void)transfer.release();
+      (void)transfer.release(); // NOLINT(bugprone-unused-return-value)
       return status;
     }
     return transfer;

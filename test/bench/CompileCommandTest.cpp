@@ -598,7 +598,8 @@ TEST_P(InputTest, AFileThatCannotBeReadIsNamedWithLineAndCause) {
   EXPECT_THAT(run.err, HasSubstr("<stdin>:2:9: error: "));
   json::Object report = parseReport(run);
   EXPECT_EQ(getMode(report, "pool").getInteger("failed"), 6);
-  EXPECT_EQ(getMode(report, "pool").getBoolean("results_match"), true);
+  EXPECT_TRUE(getMode(report, "pool").getNull("results_match"))
+      << "there was none to match";
 }
 
 INSTANTIATE_TEST_SUITE_P(Inputs, InputTest,
