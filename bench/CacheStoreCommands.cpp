@@ -124,7 +124,7 @@ static std::string describeEmpty(const std::string &directory) {
 }
 
 /// What is not known of a damaged entry.
-static std::string orUnknown(std::string text) {
+static std::string orUnknown(const std::string &text) {
   return text.empty() ? "?" : text;
 }
 static std::string getKeyText(const DiskEntry &entry) {

@@ -169,7 +169,7 @@ int bench::runCacheWarm(int argc, char **argv) {
     return exitUsage;
   if (files.empty())
     return usageError("no file is given", "cache warm");
-  for (std::string complaint :
+  for (const std::string &complaint :
        {checkFiles(files), reportFlag.check(files), recipeFlags.check()})
     if (!complaint.empty())
       return usageError(complaint, "cache warm");

@@ -75,7 +75,11 @@ public:
     return std::unique_ptr<TemporaryFolder>(
         new TemporaryFolder(path.str().str()));
   }
-  ~TemporaryFolder() { (void)llvm::sys::fs::remove_directories(path); }
+  ~TemporaryFolder() {
+    // What cannot be deleted is of no consequence to the figures.
+    [[maybe_unused]] std::error_code error =
+        llvm::sys::fs::remove_directories(path);
+  }
   TemporaryFolder(const TemporaryFolder &) = delete;
   TemporaryFolder &operator=(const TemporaryFolder &) = delete;
 
