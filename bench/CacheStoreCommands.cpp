@@ -12,6 +12,7 @@
 #include "bench/Environment.h"
 #include "bench/ReportFlag.h"
 #include "bench/TextTable.h"
+#include "context_pool/cache/CacheAccess.h"
 #include "context_pool/cache/DiskTier.h"
 #include "context_pool/cache/RemoteTier.h"
 
@@ -72,23 +73,13 @@ public:
 
   /// The folder's tier. Call it where there is a cache.
   absl::StatusOr<std::unique_ptr<DiskTier>> openFolder(bool readOnly) const {
-    detail::DiskTierOptions options;
-    options.directory = cache.directory;
-    options.directoryBytes = cache.directoryBytes;
+    detail::DiskTierOptions options = detail::getDiskTierOptions(cache);
     options.readOnly = readOnly;
     return DiskTier::create(std::move(options));
   }
 
   absl::StatusOr<std::unique_ptr<RemoteTier>> openRemote() const {
-    detail::RemoteTierOptions options;
-    options.url = cache.remote;
-    options.secret = cache.remoteSecret;
-    options.connectTimeout = cache.remoteConnectTimeout;
-    options.callTimeout = cache.remoteCallTimeout;
-    options.totalTimeout = cache.remoteTotalTimeout;
-    options.expiry = cache.remoteExpiry;
-    options.maxArtifactBytes = cache.remoteMaxArtifactBytes;
-    return RemoteTier::create(std::move(options));
+    return RemoteTier::create(detail::getRemoteTierOptions(cache));
   }
 
   /// Writes the report, in which `members` are as well, and returns the exit

@@ -8,6 +8,7 @@
 
 #include "bench/CommandLine.h"
 #include "bench/Commands.h"
+#include "bench/CompileMode.h"
 #include "bench/EntryCall.h"
 #include "bench/Environment.h"
 #include "bench/ModuleParser.h"
@@ -155,18 +156,12 @@ private:
 
 absl::StatusOr<std::unique_ptr<Server>>
 Server::create(const mlir::DialectRegistry &registry, std::string pipeline) {
-  ContextTemplateOptions options;
-  options.name = "jit";
-  options.populate = [&](mlir::DialectRegistry &populated) {
-    registry.appendTo(populated);
-    mlir::registerAllToLLVMIRTranslations(populated);
-  };
-  absl::StatusOr<std::shared_ptr<const ContextTemplate>> contextTemplate =
-      ContextTemplate::create(std::move(options));
-  if (!contextTemplate.ok())
-    return contextTemplate.status();
-  absl::StatusOr<std::unique_ptr<ContextPool>> pool =
-      ContextPool::create(*std::move(contextTemplate), {});
+  mlir::DialectRegistry compiling;
+  registry.appendTo(compiling);
+  mlir::registerAllToLLVMIRTranslations(compiling);
+  CompileSetup setup;
+  setup.registry = &compiling;
+  absl::StatusOr<std::unique_ptr<ContextPool>> pool = createPool(setup);
   if (!pool.ok())
     return pool.status();
   absl::StatusOr<std::unique_ptr<CompileCache>> cache = CompileCache::create();

@@ -6,6 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "bench/CompileMode.h"
 #include "bench/CompileRun.h"
 #include "bench/ModuleSource.h"
 #include "bench/ModuleVariants.h"
@@ -190,16 +191,9 @@ class Services {
 public:
   static absl::StatusOr<std::unique_ptr<Services>> create(int operations) {
     std::unique_ptr<Services> services(new Services(operations));
-    ContextTemplateOptions options;
-    options.populate = [](mlir::DialectRegistry &registry) {
-      compilingDialects().appendTo(registry);
-    };
-    absl::StatusOr<std::shared_ptr<const ContextTemplate>> contextTemplate =
-        ContextTemplate::create(std::move(options));
-    if (!contextTemplate.ok())
-      return contextTemplate.status();
-    absl::StatusOr<std::unique_ptr<ContextPool>> pool =
-        ContextPool::create(*std::move(contextTemplate), {});
+    CompileSetup setup;
+    setup.registry = &compilingDialects();
+    absl::StatusOr<std::unique_ptr<ContextPool>> pool = createPool(setup);
     if (!pool.ok())
       return pool.status();
     services->pool = *std::move(pool);

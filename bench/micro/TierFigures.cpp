@@ -6,6 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "bench/CompileMode.h"
 #include "bench/ModuleSource.h"
 #include "bench/ModuleVariants.h"
 #include "bench/ThreadTeam.h"
@@ -604,19 +605,14 @@ static Samples measureBadServer(uint16_t port) {
   absl::StatusOr<const ModuleSource *> source = smallestModule();
   if (!source.ok())
     return source.status();
-  ContextTemplateOptions options;
-  options.populate = [](mlir::DialectRegistry &registry) {
-    registerAll(registry);
-    mlir::registerAllToLLVMIRTranslations(registry);
-  };
-  options.preload.emplace();
-  options.preloadForPipeline = (*source)->getPipeline().str();
-  absl::StatusOr<std::shared_ptr<const ContextTemplate>> contextTemplate =
-      ContextTemplate::create(std::move(options));
-  if (!contextTemplate.ok())
-    return contextTemplate.status();
-  absl::StatusOr<std::unique_ptr<ContextPool>> pool =
-      ContextPool::create(*std::move(contextTemplate), {});
+  mlir::DialectRegistry registry;
+  registerAll(registry);
+  mlir::registerAllToLLVMIRTranslations(registry);
+  CompileSetup setup;
+  setup.registry = &registry;
+  setup.preload.emplace();
+  setup.preloadForPipeline = (*source)->getPipeline().str();
+  absl::StatusOr<std::unique_ptr<ContextPool>> pool = createPool(setup);
   if (!pool.ok())
     return pool.status();
   CompileServiceOptions serviceOptions;

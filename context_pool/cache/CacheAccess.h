@@ -10,7 +10,9 @@
 #define CONTEXT_POOL_CACHE_CACHEACCESS_H
 
 #include "context_pool/CompileCache.h"
+#include "context_pool/cache/DiskTier.h"
 #include "context_pool/cache/FlightCache.h"
+#include "context_pool/cache/RemoteTier.h"
 #include "context_pool/cache/Tier.h"
 
 #include "absl/status/statusor.h"
@@ -25,6 +27,10 @@ struct Tiers {
   std::unique_ptr<Tier> disk;
   std::unique_ptr<Tier> remote;
 };
+
+/// What the tiers of a cache with those options are told.
+DiskTierOptions getDiskTierOptions(const CompileCacheOptions &options);
+RemoteTierOptions getRemoteTierOptions(const CompileCacheOptions &options);
 
 struct CacheAccess {
   /// A cache with those tiers; what `options` says of tiers is not looked at.

@@ -14,9 +14,7 @@
 #include "context_pool/CompileCache.h"
 
 #include "context_pool/cache/CacheAccess.h"
-#include "context_pool/cache/DiskTier.h"
 #include "context_pool/cache/FlightCache.h"
-#include "context_pool/cache/RemoteTier.h"
 #include "context_pool/cache/TierFront.h"
 
 #include "absl/strings/str_cat.h"
@@ -354,34 +352,43 @@ static absl::Status addOwner(const absl::Status &status) {
                       absl::StrCat("compile cache: ", status.message()));
 }
 
+DiskTierOptions detail::getDiskTierOptions(const CompileCacheOptions &options) {
+  DiskTierOptions disk;
+  disk.directory = options.directory;
+  disk.directoryBytes = options.directoryBytes;
+  disk.readOnly = options.mode == Mode::ReadOnly;
+  disk.allowForeignDirectory = options.allowForeignDirectory;
+  disk.crossProcessWait = options.crossProcessWait;
+  return disk;
+}
+
+RemoteTierOptions
+detail::getRemoteTierOptions(const CompileCacheOptions &options) {
+  RemoteTierOptions remote;
+  remote.url = options.remote;
+  remote.secret = options.remoteSecret;
+  remote.connectTimeout = options.remoteConnectTimeout;
+  remote.callTimeout = options.remoteCallTimeout;
+  remote.totalTimeout = options.remoteTotalTimeout;
+  remote.expiry = options.remoteExpiry;
+  remote.maxArtifactBytes = options.remoteMaxArtifactBytes;
+  return remote;
+}
+
 absl::StatusOr<std::unique_ptr<CompileCache>>
 CompileCache::create(CompileCacheOptions options) {
   Tiers tiers;
   bool usesTiers = options.mode != Mode::Off;
   if (usesTiers && !options.directory.empty()) {
-    DiskTierOptions disk;
-    disk.directory = options.directory;
-    disk.directoryBytes = options.directoryBytes;
-    disk.readOnly = options.mode == Mode::ReadOnly;
-    disk.allowForeignDirectory = options.allowForeignDirectory;
-    disk.crossProcessWait = options.crossProcessWait;
     absl::StatusOr<std::unique_ptr<DiskTier>> tier =
-        DiskTier::create(std::move(disk));
+        DiskTier::create(getDiskTierOptions(options));
     if (!tier.ok())
       return addOwner(tier.status());
     tiers.disk = *std::move(tier);
   }
   if (usesTiers && !options.remote.empty()) {
-    RemoteTierOptions remote;
-    remote.url = options.remote;
-    remote.secret = options.remoteSecret;
-    remote.connectTimeout = options.remoteConnectTimeout;
-    remote.callTimeout = options.remoteCallTimeout;
-    remote.totalTimeout = options.remoteTotalTimeout;
-    remote.expiry = options.remoteExpiry;
-    remote.maxArtifactBytes = options.remoteMaxArtifactBytes;
     absl::StatusOr<std::unique_ptr<RemoteTier>> tier =
-        RemoteTier::create(std::move(remote));
+        RemoteTier::create(getRemoteTierOptions(options));
     if (!tier.ok())
       return addOwner(tier.status());
     tiers.remote = *std::move(tier);

@@ -161,8 +161,9 @@ private:
   /// The artifact of `key`, or what `build` makes where nobody has it.
   Result getOrBuild(const CacheKey &key, llvm::function_ref<Result()> build,
                     Deadline deadline);
-  /// Compiles what `load` brings into a context.
-  Result build(const std::string &name, Load load, Deadline deadline);
+  /// Compiles what `load` brings into a context; `how` names that step.
+  Result build(const std::string &name, Load load, llvm::StringLiteral how,
+               Deadline deadline);
   Result buildFromSource(const Source &source, Deadline deadline);
   Result serveSource(const Source &source, Deadline deadline);
   Result serveModule(const SubmittedModule &module, Deadline deadline);
@@ -426,12 +427,12 @@ Result CompileService::Impl::getOrBuild(const CacheKey &key,
 }
 
 Result CompileService::Impl::build(const std::string &name, Load load,
-                                   Deadline deadline) {
+                                   llvm::StringLiteral how, Deadline deadline) {
   absl::StatusOr<ContextLease> lease = acquire(deadline);
   if (!lease.ok())
     return annotate(lease.status(), absl::StrCat("compiling ", name));
   Compilation compilation(*this, *std::move(lease), name, deadline);
-  if (absl::Status status = compilation.load(load, "copy"); !status.ok())
+  if (absl::Status status = compilation.load(load, how); !status.ok())
     return status;
   return compilation.finish();
 }
@@ -447,7 +448,7 @@ Result CompileService::Impl::compile(mlir::ModuleOp module) {
             return copy.status();
           return Module(llvm::cast<mlir::ModuleOp>(copy->release()));
         },
-        deadline);
+        "copy", deadline);
   };
   if (!cache)
     return count(buildIt());
@@ -466,16 +467,9 @@ static absl::StatusOr<Module> parse(ContextLease &lease, const Source &source) {
 
 Result CompileService::Impl::buildFromSource(const Source &source,
                                              Deadline deadline) {
-  absl::StatusOr<ContextLease> lease = acquire(deadline);
-  if (!lease.ok())
-    return annotate(lease.status(), absl::StrCat("compiling ", source.name));
-  Compilation compilation(*this, *std::move(lease), source.name, deadline);
-  if (absl::Status status = compilation.load(
-          [&](ContextLease &context) { return parse(context, source); },
-          "parser");
-      !status.ok())
-    return status;
-  return compilation.finish();
+  return build(
+      source.name, [&](ContextLease &lease) { return parse(lease, source); },
+      "parser", deadline);
 }
 
 Result CompileService::Impl::serveSource(const Source &source,
@@ -535,7 +529,7 @@ Result CompileService::Impl::serveModule(const SubmittedModule &module,
             return absl::FailedPreconditionError(copy.status().message());
           return Module(llvm::cast<mlir::ModuleOp>(copy->release()));
         },
-        deadline);
+        "copy", deadline);
   };
   return module.key ? getOrBuild(*module.key, buildIt, deadline) : buildIt();
 }

@@ -30,13 +30,6 @@ using namespace ctxpool::test;
 
 namespace {
 
-constexpr llvm::StringLiteral addText = R"(
-  llvm.func @add(%a: i32, %b: i32) -> i32 {
-    %sum = llvm.add %a, %b : i32
-    llvm.return %sum : i32
-  }
-)";
-
 /// A value through memory, which optimisation takes out of it.
 constexpr llvm::StringLiteral memoryText = R"(
   llvm.func @f(%a: i32) -> i32 {

@@ -24,6 +24,14 @@
 
 namespace ctxpool::test {
 
+/// `add`, of two numbers of 32 bits.
+constexpr llvm::StringLiteral addText = R"(
+  llvm.func @add(%a: i32, %b: i32) -> i32 {
+    %sum = llvm.add %a, %b : i32
+    llvm.return %sum : i32
+  }
+)";
+
 /// All of upstream's dialects, extensions and translations to LLVM IR.
 std::shared_ptr<const ContextTemplate> compilingTemplate();
 

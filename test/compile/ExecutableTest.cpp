@@ -24,13 +24,6 @@ using namespace ctxpool::test;
 
 namespace {
 
-constexpr llvm::StringLiteral addText = R"(
-  llvm.func @add(%a: i32, %b: i32) -> i32 {
-    %sum = llvm.add %a, %b : i32
-    llvm.return %sum : i32
-  }
-)";
-
 /// `count` counts its own calls.
 constexpr llvm::StringLiteral counterText = R"(
   llvm.mlir.global internal @counter(0 : i32) : i32
