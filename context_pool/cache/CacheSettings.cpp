@@ -14,6 +14,7 @@
 #include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/MathExtras.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <optional>
 #include <string>
@@ -83,9 +84,9 @@ absl::StatusOr<std::string> parseText(llvm::StringRef text) {
 }
 
 /// Where the variable is set, has `parse` turn its value into `field`.
-template <typename T>
+template <typename T, typename Field>
 absl::Status read(const char *variable,
-                  absl::StatusOr<T> (*parse)(llvm::StringRef), T &field) {
+                  absl::StatusOr<T> (*parse)(llvm::StringRef), Field &field) {
   std::string text = getVariable(variable);
   if (text.empty())
     return absl::OkStatus();
@@ -123,6 +124,12 @@ ctxpool::readCacheEnvironment(CompileCacheOptions options) {
                      options.crossProcessWait));
   status.Update(read("CTXPOOL_REMOTE", parseText, options.remote));
   status.Update(read("CTXPOOL_REMOTE_SECRET", parseText, options.remoteSecret));
+  std::optional<absl::Duration> timeout;
+  status.Update(read("CTXPOOL_REMOTE_TIMEOUT", parseDuration, timeout));
+  if (timeout) {
+    options.remoteConnectTimeout = options.remoteCallTimeout = *timeout;
+    options.remoteTotalTimeout = std::max(options.remoteTotalTimeout, *timeout);
+  }
   status.Update(
       read("CTXPOOL_REMOTE_EXPIRY", parseDuration, options.remoteExpiry));
   status.Update(read("CTXPOOL_REMOTE_MAX_BYTES", parseBytes,

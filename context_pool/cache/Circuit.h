@@ -25,7 +25,7 @@ struct CircuitOptions {
   unsigned failures = 3;
   /// ... as does a shorter row that has cost this long: a refusal is cheap, a
   /// server that does not answer is not.
-  Clock::duration patience = std::chrono::milliseconds(50);
+  Clock::duration patience = std::chrono::milliseconds(20);
 
   /// The first rest; each that follows without a success in between is twice as
   /// long, up to the longest.

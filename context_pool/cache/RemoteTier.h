@@ -31,9 +31,9 @@ struct RemoteTierOptions {
   std::string secret;
 
   /// How long connecting may take, with the name's lookup and TLS.
-  absl::Duration connectTimeout = absl::Milliseconds(100);
+  absl::Duration connectTimeout = absl::Milliseconds(50);
   /// How long the server may do nothing while it is waited for.
-  absl::Duration callTimeout = absl::Milliseconds(100);
+  absl::Duration callTimeout = absl::Milliseconds(25);
   /// How long a get or a put may take, all in all.
   absl::Duration totalTimeout = absl::Seconds(2);
 

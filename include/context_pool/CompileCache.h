@@ -271,9 +271,11 @@ struct CompileCacheOptions {
 
   /// How long connecting to the server may take, with the name's lookup and TLS;
   /// how long the server may do nothing while it is waited for; and how long a
-  /// call may take, all in all. A server that fails is left alone for a while.
-  absl::Duration remoteConnectTimeout = absl::Milliseconds(100);
-  absl::Duration remoteCallTimeout = absl::Milliseconds(100);
+  /// call may take, all in all. Each 1 ms to 1 h. A server that fails is left
+  /// alone for a while. A compile waits that long to find out, so that the
+  /// defaults are for a server nearby; one far away wants more.
+  absl::Duration remoteConnectTimeout = absl::Milliseconds(50);
+  absl::Duration remoteCallTimeout = absl::Milliseconds(25);
   absl::Duration remoteTotalTimeout = absl::Seconds(2);
 
   /// How long an artifact stays on the server after it was written. Infinite:
@@ -329,6 +331,10 @@ absl::StatusOr<std::string> getDefaultCacheDirectory();
 ///   | `CTXPOOL_CROSS_PROCESS_WAIT` | `crossProcessWait`       | `90s`         |
 ///   | `CTXPOOL_REMOTE`             | `remote`                 | `redis://h:1` |
 ///   | `CTXPOOL_REMOTE_SECRET`      | `remoteSecret`           |               |
+///   | `CTXPOOL_REMOTE_TIMEOUT`     | `remoteConnectTimeout`,  | `500ms`       |
+///   |                              | `remoteCallTimeout`, and |               |
+///   |                              | `remoteTotalTimeout`     |               |
+///   |                              | where that is less       |               |
 ///   | `CTXPOOL_REMOTE_EXPIRY`      | `remoteExpiry`           | `24h`, `inf`  |
 ///   | `CTXPOOL_REMOTE_MAX_BYTES`   | `remoteMaxArtifactBytes` | `16M`         |
 ///

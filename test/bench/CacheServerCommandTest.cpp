@@ -31,6 +31,10 @@ protected:
     if (!RedisServer::isInstalled())
       GTEST_SKIP() << "there is no redis-server";
   }
+
+private:
+  // No test depends on how quick the server is.
+  ScopedVariable timeout{"CTXPOOL_REMOTE_TIMEOUT", "60s"};
 };
 
 TEST_F(CacheServerTest, StatsTellsThatAServerAnswersAndNotItsPassword) {

@@ -85,22 +85,6 @@ void damage(const std::string &directory, unsigned char number) {
   ASSERT_EQ(found, 1u);
 }
 
-/// A variable of the environment, which children inherit, for a scope.
-class ScopedVariable {
-public:
-  ScopedVariable(const char *theName, const std::string &value)
-      : name(theName) {
-    setenv(name, value.c_str(),
-           /*overwrite=*/1); // NOLINT(concurrency-mt-unsafe)
-  }
-  ~ScopedVariable() { unsetenv(name); } // NOLINT(concurrency-mt-unsafe)
-  ScopedVariable(const ScopedVariable &) = delete;
-  ScopedVariable &operator=(const ScopedVariable &) = delete;
-
-private:
-  const char *const name;
-};
-
 const char *const folderCommands[] = {"stats", "verify", "list", "gc", "clear"};
 
 //===----------------------------------------------------------------------===//
@@ -322,6 +306,7 @@ TEST(CacheFlagsTest, ABadVariableIsAUsageErrorThatNamesIt) {
         {"CTXPOOL_DIR_BYTES", "lots", "is not a number of bytes"},
         {"CTXPOOL_MEMORY_BYTES", "-1", "is not a number of bytes"},
         {"CTXPOOL_CROSS_PROCESS_WAIT", "soon", "is not a duration"},
+        {"CTXPOOL_REMOTE_TIMEOUT", "2", "is not a duration"},
         {"CTXPOOL_REMOTE_EXPIRY", "1", "is not a duration"},
         {"CTXPOOL_REMOTE_MAX_BYTES", "1X", "is not a number of bytes"}}) {
     ScopedVariable variable(name, value);

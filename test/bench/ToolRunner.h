@@ -15,6 +15,7 @@
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/JSON.h"
 
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,22 @@ public:
 
 private:
   std::string folder;
+};
+
+/// A variable of the environment, which children inherit, for a scope.
+class ScopedVariable {
+public:
+  ScopedVariable(const char *theName, const std::string &value)
+      : name(theName) {
+    setenv(name, value.c_str(),
+           /*overwrite=*/1); // NOLINT(concurrency-mt-unsafe)
+  }
+  ~ScopedVariable() { unsetenv(name); } // NOLINT(concurrency-mt-unsafe)
+  ScopedVariable(const ScopedVariable &) = delete;
+  ScopedVariable &operator=(const ScopedVariable &) = delete;
+
+private:
+  const char *const name;
 };
 
 /// What the tool did.

@@ -30,8 +30,9 @@ protected:
     for (const char *name :
          {"CTXPOOL_MODE", "CTXPOOL_MEMORY_BYTES", "CTXPOOL_DIR",
           "CTXPOOL_DIR_BYTES", "CTXPOOL_CROSS_PROCESS_WAIT", "CTXPOOL_REMOTE",
-          "CTXPOOL_REMOTE_SECRET", "CTXPOOL_REMOTE_EXPIRY",
-          "CTXPOOL_REMOTE_MAX_BYTES", "XDG_CACHE_HOME", "HOME"}) {
+          "CTXPOOL_REMOTE_SECRET", "CTXPOOL_REMOTE_TIMEOUT",
+          "CTXPOOL_REMOTE_EXPIRY", "CTXPOOL_REMOTE_MAX_BYTES", "XDG_CACHE_HOME",
+          "HOME"}) {
       const char *value = getenv(name);
       before[name] = value ? std::optional<std::string>(value) : std::nullopt;
       unsetenv(name);
@@ -91,6 +92,7 @@ TEST_F(CacheSettingsTest, EachFieldHasItsVariable) {
   set("CTXPOOL_CROSS_PROCESS_WAIT", "90s");
   set("CTXPOOL_REMOTE", "redis://host:1");
   set("CTXPOOL_REMOTE_SECRET", "hush");
+  set("CTXPOOL_REMOTE_TIMEOUT", "500ms");
   set("CTXPOOL_REMOTE_EXPIRY", "inf");
   set("CTXPOOL_REMOTE_MAX_BYTES", "16M");
 
@@ -103,8 +105,19 @@ TEST_F(CacheSettingsTest, EachFieldHasItsVariable) {
   EXPECT_EQ(read.crossProcessWait, absl::Seconds(90));
   EXPECT_EQ(read.remote, "redis://host:1");
   EXPECT_EQ(read.remoteSecret, "hush");
+  EXPECT_EQ(read.remoteConnectTimeout, absl::Milliseconds(500));
+  EXPECT_EQ(read.remoteCallTimeout, absl::Milliseconds(500));
+  EXPECT_EQ(read.remoteTotalTimeout, absl::Seconds(2));
   EXPECT_EQ(read.remoteExpiry, absl::InfiniteDuration());
   EXPECT_EQ(read.remoteMaxArtifactBytes, 16u << 20);
+}
+
+TEST_F(CacheSettingsTest, ATimeoutOfTheServerIsNotCutShortByThatOfAllItsCalls) {
+  set("CTXPOOL_REMOTE_TIMEOUT", "5s");
+
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(read, readCacheEnvironment());
+
+  EXPECT_EQ(read.remoteTotalTimeout, absl::Seconds(5));
 }
 
 TEST_F(CacheSettingsTest, AValueThatIsNotUnderstoodIsAnError) {
@@ -112,6 +125,7 @@ TEST_F(CacheSettingsTest, AValueThatIsNotUnderstoodIsAnError) {
                                  {"CTXPOOL_MEMORY_BYTES", "much"},
                                  {"CTXPOOL_DIR_BYTES", "-1"},
                                  {"CTXPOOL_CROSS_PROCESS_WAIT", "90"},
+                                 {"CTXPOOL_REMOTE_TIMEOUT", "long"},
                                  {"CTXPOOL_REMOTE_EXPIRY", "soon"},
                                  {"CTXPOOL_REMOTE_MAX_BYTES", "1.5M"}}) {
     set(variable, value);

@@ -92,8 +92,9 @@ TEST(CompileCacheRemoteTest, AHangingServerIsAskedOnceAndFailsNoCompile) {
   FalseServer server(
       [](FalseServer::Client &client, unsigned) { client.awaitClose(); });
   RemoteTierOptions options = makePatient(server.getUrl());
-  options.callTimeout = absl::Milliseconds(20);
-  options.circuit.patience = std::chrono::milliseconds(1);
+  // As they are by default: one call without an answer is enough.
+  options.callTimeout = RemoteTierOptions().callTimeout;
+  options.circuit.patience = CircuitOptions().patience;
   options.circuit.now = [] { return CircuitOptions::Clock::time_point(); };
   CTXPOOL_ASSERT_OK_AND_ASSIGN(cache, createCache(options));
 
