@@ -89,15 +89,16 @@ RedisConnection::RedisConnection(std::unique_ptr<Transport> transport,
     : transport(std::move(transport)), reader(redisReaderCreate()),
       password(address.password), database(address.database) {}
 
-absl::StatusOr<RedisReply>
-RedisConnection::call(llvm::ArrayRef<llvm::StringRef> command,
+absl::StatusOr<std::vector<RedisReply>>
+RedisConnection::call(llvm::ArrayRef<RedisCommand> commands,
                       const ReplyLimits &replyLimits,
                       const TimeLimits &limits) {
   std::string text = std::move(greeting);
   greeting.clear();
   bool greets = !text.empty();
-  if (absl::Status status = appendCommand(command, text); !status.ok())
-    return status;
+  for (const RedisCommand &command : commands)
+    if (absl::Status status = appendCommand(command, text); !status.ok())
+      return status;
   if (absl::Status status = transport->write(text, limits); !status.ok())
     return status;
 
@@ -112,7 +113,16 @@ RedisConnection::call(llvm::ArrayRef<llvm::StringRef> command,
                           absl::StatusCode::kNotFound, limits);
         !status.ok())
       return status;
-  return readReply(replyLimits, limits);
+
+  std::vector<RedisReply> replies;
+  replies.reserve(commands.size());
+  while (replies.size() != commands.size()) {
+    absl::StatusOr<RedisReply> reply = readReply(replyLimits, limits);
+    if (!reply.ok())
+      return reply.status();
+    replies.push_back(*std::move(reply));
+  }
+  return replies;
 }
 
 absl::Status RedisConnection::checkGreeting(llvm::StringRef refused,

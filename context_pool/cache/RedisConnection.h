@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringRef.h"
 
 #include <array>
@@ -21,6 +22,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 // NOLINTBEGIN(readability-identifier-naming): hiredis's.
 struct redisReader;
@@ -34,6 +36,9 @@ struct RedisDeleter {
   void operator()(redisReply *reply) const;
 };
 using RedisReply = std::unique_ptr<redisReply, RedisDeleter>;
+
+/// The words of a command.
+using RedisCommand = llvm::SmallVector<llvm::StringRef, 6>;
 
 /// The most that a reply may consist of.
 struct ReplyLimits {
@@ -59,18 +64,20 @@ public:
   open(const RemoteAddress &address, const TlsClient *tls,
        const TimeLimits &limits);
 
-  /// Sends a command, and gives its reply, which may be an error of the
-  /// server's. After an error of this call the connection is of no more use.
+  /// Sends commands at once, and gives their replies in the same order, any of
+  /// which may be an error of the server's. They take one journey to the server
+  /// and back, whose replies have to fit what lies between. After an error of this
+  /// call the connection is of no more use.
   ///
   /// Errors: those of a transport.
   ///         Unauthenticated - the server refused the user or password.
   ///         NotFound - the server refused the database.
-  ///         OutOfRange - the reply announces more than `replyLimits`, and was
-  ///                      not waited for.
+  ///         OutOfRange - a reply announces more than `replyLimits`, and was not
+  ///                      waited for.
   ///         DataLoss - the server does not speak as Redis does.
-  absl::StatusOr<RedisReply> call(llvm::ArrayRef<llvm::StringRef> command,
-                                  const ReplyLimits &replyLimits,
-                                  const TimeLimits &limits);
+  absl::StatusOr<std::vector<RedisReply>>
+  call(llvm::ArrayRef<RedisCommand> commands, const ReplyLimits &replyLimits,
+       const TimeLimits &limits);
 
   /// What the server says in an error reply, without the password and without
   /// anything that does not print.
@@ -96,7 +103,7 @@ private:
   const std::string password;
   const uint32_t database;
 
-  /// Commands that go out with the first one. Empty once they have.
+  /// Commands that go out with the first ones. Empty once they have.
   std::string greeting;
 
   /// What has arrived and the reader was not given yet, in `buffer`.

@@ -17,7 +17,7 @@
 #include "context_pool/support/Thread.h"
 
 #include "absl/strings/str_cat.h"
-#include "llvm/ADT/SmallVector.h"
+#include "llvm/ADT/STLExtras.h"
 
 #include <algorithm>
 #include <hiredis/hiredis.h>
@@ -42,6 +42,9 @@ constexpr size_t maxRejectedKeys = 4096;
 /// Clearing goes on for as long as it gets on, within reason.
 constexpr std::chrono::minutes longestClear(5);
 
+/// To each command; FailedPrecondition where the server refused it.
+using Replies = std::vector<absl::StatusOr<RedisReply>>;
+
 class RedisTier final : public RemoteTier {
 public:
   RedisTier(RemoteTierOptions theOptions, RemoteAddress theAddress,
@@ -53,7 +56,11 @@ public:
 
   absl::StatusOr<std::optional<Artifact>> get(const CacheKey &key) override;
   absl::Status put(const CacheKey &key, const Artifact &artifact,
-                   bool replace) override;
+                   bool replace) override {
+    return putAll(TierWrite{key, artifact, replace}).front();
+  }
+  std::vector<absl::Status> putAll(llvm::ArrayRef<TierWrite> writes) override;
+  size_t getMaxWrites() const override { return 64; }
   absl::Status clear() override;
   absl::Status checkReady() const override;
   CacheTierStats getStats() const override;
@@ -74,7 +81,10 @@ private:
   }
 
   absl::Status admit();
-  absl::StatusOr<RedisReply> exchange(llvm::ArrayRef<llvm::StringRef> command,
+  absl::StatusOr<Replies> exchangeAll(llvm::ArrayRef<RedisCommand> commands,
+                                      const ReplyLimits &replyLimits,
+                                      const TimeLimits &limits);
+  absl::StatusOr<RedisReply> exchange(const RedisCommand &command,
                                       const ReplyLimits &replyLimits,
                                       const TimeLimits &limits);
   std::unique_ptr<RedisConnection> takeIdle();
@@ -165,10 +175,31 @@ void RedisTier::giveBack(std::unique_ptr<RedisConnection> connection) {
     idle.push_back({std::move(connection), Clock::now()});
 }
 
-/// A command and its reply, on any connection.
-absl::StatusOr<RedisReply>
-RedisTier::exchange(llvm::ArrayRef<llvm::StringRef> command,
-                    const ReplyLimits &replyLimits, const TimeLimits &limits) {
+static absl::StatusOr<Replies> ask(RedisConnection &connection,
+                                   llvm::ArrayRef<RedisCommand> commands,
+                                   const ReplyLimits &replyLimits,
+                                   const TimeLimits &limits) {
+  absl::StatusOr<std::vector<RedisReply>> replies =
+      connection.call(commands, replyLimits, limits);
+  if (!replies.ok())
+    return replies.status();
+  Replies results;
+  for (auto [command, reply] : llvm::zip_equal(commands, *replies)) {
+    if (reply->type == REDIS_REPLY_ERROR)
+      results.emplace_back(absl::FailedPreconditionError(
+          absl::StrCat("the server refused ", command.front().str(), ": ",
+                       connection.describeError(*reply))));
+    else
+      results.emplace_back(std::move(reply));
+  }
+  return results;
+}
+
+/// Commands and their replies, on any connection.
+absl::StatusOr<Replies>
+RedisTier::exchangeAll(llvm::ArrayRef<RedisCommand> commands,
+                       const ReplyLimits &replyLimits,
+                       const TimeLimits &limits) {
   std::unique_ptr<RedisConnection> connection = takeIdle();
   bool wasIdle = connection != nullptr;
   for (;;) {
@@ -178,19 +209,15 @@ RedisTier::exchange(llvm::ArrayRef<llvm::StringRef> command,
         return fresh.status();
       connection = *std::move(fresh);
     }
-    absl::StatusOr<RedisReply> reply =
-        connection->call(command, replyLimits, limits);
-    if (reply.ok()) {
-      if ((*reply)->type == REDIS_REPLY_ERROR)
-        reply = absl::FailedPreconditionError(
-            absl::StrCat("the server refused ", command.front().str(), ": ",
-                         connection->describeError(**reply)));
+    absl::StatusOr<Replies> replies =
+        ask(*connection, commands, replyLimits, limits);
+    if (replies.ok()) {
       giveBack(std::move(connection));
-      return reply;
+      return replies;
     }
     connection.reset();
-    if (!wasIdle || !absl::IsUnavailable(reply.status()))
-      return reply;
+    if (!wasIdle || !absl::IsUnavailable(replies.status()))
+      return replies;
     // The server has been restarted since. The other idle connections are of as
     // little use, so this is tried again on a fresh one, from the beginning.
     std::vector<IdleConnection> stale;
@@ -199,6 +226,15 @@ RedisTier::exchange(llvm::ArrayRef<llvm::StringRef> command,
     lock.unlock();
     wasIdle = false;
   }
+}
+
+absl::StatusOr<RedisReply> RedisTier::exchange(const RedisCommand &command,
+                                               const ReplyLimits &replyLimits,
+                                               const TimeLimits &limits) {
+  absl::StatusOr<Replies> replies = exchangeAll(command, replyLimits, limits);
+  if (!replies.ok())
+    return replies.status();
+  return std::move(replies->front());
 }
 
 //===----------------------------------------------------------------------===//
@@ -260,12 +296,9 @@ void RedisTier::probe() {
   absl::StatusOr<std::unique_ptr<RedisConnection>> connection = connect(limits);
   absl::Status status = connection.status();
   if (status.ok()) {
-    absl::StatusOr<RedisReply> reply =
-        (*connection)->call({"PING"}, ReplyLimits(), limits);
-    status = reply.status();
-    if (status.ok() && (*reply)->type == REDIS_REPLY_ERROR)
-      status = absl::FailedPreconditionError(absl::StrCat(
-          "the server refused PING: ", (*connection)->describeError(**reply)));
+    absl::StatusOr<Replies> replies =
+        ask(**connection, RedisCommand{"PING"}, ReplyLimits(), limits);
+    status = replies.ok() ? replies->front().status() : replies.status();
   }
   if (status.ok())
     giveBack(*std::move(connection));
@@ -317,46 +350,76 @@ absl::StatusOr<std::optional<Artifact>> RedisTier::get(const CacheKey &key) {
   return *std::move(artifact);
 }
 
-absl::Status RedisTier::put(const CacheKey &key, const Artifact &artifact,
-                            bool replace) {
+std::vector<absl::Status> RedisTier::putAll(llvm::ArrayRef<TierWrite> writes) {
   if (absl::Status status = admit(); !status.ok())
-    return status;
-  std::string name = format.makeName(key);
-  absl::StatusOr<std::string> value = format.encode(name, artifact);
-  if (!value.ok()) {
+    return std::vector<absl::Status>(writes.size(), status);
+  std::vector<absl::Status> results(writes.size());
+
+  /// One that is not too large.
+  struct Set {
+    size_t index;
+    std::string name;
+    std::string value;
+  };
+  std::vector<Set> sets;
+  for (auto [index, write] : llvm::enumerate(writes)) {
+    std::string name = format.makeName(write.key);
+    absl::StatusOr<std::string> value = format.encode(name, write.artifact);
+    if (value.ok()) {
+      sets.push_back({index, std::move(name), *std::move(value)});
+      continue;
+    }
     MutexLock lock(mutex);
     ++oversized;
-    return absl::OkStatus();
   }
-  {
-    MutexLock lock(mutex);
-    replace |= rejectedKeys.count(key.digest) != 0;
-  }
-  llvm::SmallVector<llvm::StringRef, 6> command = {"SET", name, *value};
-  if (!replace)
-    command.push_back("NX");
+  if (sets.empty())
+    return results;
+
   std::string seconds = std::to_string(absl::ToInt64Seconds(options.expiry));
-  if (options.expiry != absl::InfiniteDuration())
-    command.append({"EX", seconds});
+  std::vector<RedisCommand> commands;
+  for (const Set &set : sets) {
+    const TierWrite &write = writes[set.index];
+    commands.push_back({"SET", set.name, set.value});
+    MutexLock lock(mutex);
+    if (!write.replace && rejectedKeys.count(write.key.digest) == 0)
+      commands.back().push_back("NX");
+    if (options.expiry != absl::InfiniteDuration())
+      commands.back().append({"EX", seconds});
+  }
 
   Clock::time_point start = Clock::now();
-  absl::StatusOr<RedisReply> reply =
-      exchange(command, ReplyLimits(), startCall());
-  // A server that is full, or read only, can still be read from.
-  if (absl::IsFailedPrecondition(reply.status())) {
-    noteFailure(reply.status());
-    return named(reply.status());
+  absl::StatusOr<Replies> replies =
+      exchangeAll(commands, ReplyLimits(), startCall());
+  if (!replies.ok()) {
+    absl::Status failure = fail(replies.status(), start);
+    for (const Set &set : sets)
+      results[set.index] = failure;
+    return results;
   }
-  // Nil: something is there already.
-  if (reply.ok() && (*reply)->type != REDIS_REPLY_STATUS &&
-      (*reply)->type != REDIS_REPLY_NIL)
-    reply = absl::DataLossError("the reply to SET is neither yes nor no");
-  if (!reply.ok())
-    return fail(reply.status(), start);
-  circuit.succeeded();
-  MutexLock lock(mutex);
-  rejectedKeys.erase(key.digest);
-  return absl::OkStatus();
+  bool answers = false, answersOdd = false;
+  for (auto [set, reply] : llvm::zip_equal(sets, *replies)) {
+    absl::Status &result = results[set.index];
+    // A server that is full, or read only, can still be read from.
+    if (!reply.ok()) {
+      noteFailure(reply.status());
+      result = named(reply.status());
+      continue;
+    }
+    // Nil: something is there already.
+    if ((*reply)->type != REDIS_REPLY_STATUS &&
+        (*reply)->type != REDIS_REPLY_NIL) {
+      answersOdd = true;
+      result = fail(
+          absl::DataLossError("the reply to SET is neither yes nor no"), start);
+      continue;
+    }
+    answers = true;
+    MutexLock lock(mutex);
+    rejectedKeys.erase(writes[set.index].key.digest);
+  }
+  if (answers && !answersOdd)
+    circuit.succeeded();
+  return results;
 }
 
 absl::Status RedisTier::clear() {
@@ -386,7 +449,7 @@ absl::Status RedisTier::clear() {
 
     llvm::ArrayRef<redisReply *> names(page.element[1]->element,
                                        page.element[1]->elements);
-    llvm::SmallVector<llvm::StringRef, 0> command = {"UNLINK"};
+    RedisCommand command = {"UNLINK"};
     for (const redisReply *name : names) {
       llvm::StringRef text;
       if (name->type == REDIS_REPLY_STRING)

@@ -14,9 +14,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "llvm/ADT/ArrayRef.h"
 
+#include <cstddef>
 #include <memory>
 #include <optional>
+#include <vector>
 
 namespace ctxpool::detail {
 
@@ -24,6 +27,13 @@ namespace ctxpool::detail {
 class CompileClaim {
 public:
   virtual ~CompileClaim() = default;
+};
+
+/// An artifact on its way to a tier.
+struct TierWrite {
+  CacheKey key;
+  Artifact artifact;
+  bool replace = false;
 };
 
 /// A place behind the memory of the process in which artifacts are kept: a
@@ -46,6 +56,19 @@ public:
   /// stays, unless `replace`.
   virtual absl::Status put(const CacheKey &key, const Artifact &artifact,
                            bool replace) = 0;
+
+  /// As `put` of each, in order: a status each. The most that come at once are
+  /// `getMaxWrites`.
+  virtual std::vector<absl::Status> putAll(llvm::ArrayRef<TierWrite> writes) {
+    std::vector<absl::Status> results;
+    for (const TierWrite &write : writes)
+      results.push_back(put(write.key, write.artifact, write.replace));
+    return results;
+  }
+
+  /// How many writes are better made together: more than one where each would be
+  /// a journey of its own.
+  virtual size_t getMaxWrites() const { return 1; }
 
   /// The fault with which `put` would fail at once, without an attempt; OK where
   /// there is none. Costs next to nothing, so that nobody else has to be woken to

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 
 #include <utility>
+#include <vector>
 
 using namespace ctxpool;
 using namespace ctxpool::detail;
@@ -87,7 +88,7 @@ void TierFront::put(const CacheKey &key, const Artifact &artifact, bool replace,
     return;
   }
   queuedBytes += bytes;
-  queue.push_back({key, artifact, replace, std::move(claim)});
+  queue.push_back({{key, artifact, replace}, std::move(claim)});
   workCame.notifyOne();
 }
 
@@ -99,22 +100,33 @@ void TierFront::run() {
     if (queue.empty())
       return;
     writing = true;
-    absl::Status status;
+    std::vector<absl::Status> results;
     {
-      Write write = std::move(queue.front());
-      queue.pop_front();
-      queuedBytes -= write.artifact.getBytes().size();
+      std::vector<TierWrite> batch;
+      std::vector<std::unique_ptr<CompileClaim>> claims;
+      uint64_t bytes = 0;
+      while (!queue.empty() && batch.size() != tier->getMaxWrites() &&
+             (batch.empty() ||
+              bytes + queue.front().getBytes() <= maxBytesAtOnce)) {
+        bytes += queue.front().getBytes();
+        batch.push_back(std::move(queue.front().write));
+        claims.push_back(std::move(queue.front().claim));
+        queue.pop_front();
+      }
+      queuedBytes -= bytes;
       lock.unlock();
-      status = tier->put(write.key, write.artifact, write.replace);
+      results = tier->putAll(batch);
     }
     lock.lock();
     writing = false;
-    if (status.ok()) {
-      ++writes;
-    } else {
+    for (const absl::Status &result : results) {
+      if (result.ok()) {
+        ++writes;
+        continue;
+      }
       ++errors;
-      lastError = status;
-      unflushed.Update(status);
+      lastError = result;
+      unflushed.Update(result);
     }
     workWent.notifyAll();
   }
@@ -123,7 +135,7 @@ void TierFront::run() {
 void TierFront::beginClear() {
   {
     // Their claims are released without the lock, and before the wait.
-    std::deque<Write> forgotten;
+    std::deque<QueuedWrite> forgotten;
     MutexLock lock(mutex);
     ++clears;
     epoch.fetch_add(1);

@@ -34,6 +34,10 @@ public:
   static constexpr size_t maxQueuedWrites = 1024;
   static constexpr uint64_t maxQueuedBytes = 256ull << 20;
 
+  /// The most bytes that are written at once, but for one that is larger: what
+  /// follows does not wait long.
+  static constexpr uint64_t maxBytesAtOnce = 1ull << 20;
+
   explicit TierFront(std::unique_ptr<Tier> tier);
 
   /// Finishes the writes that wait.
@@ -75,11 +79,11 @@ public:
   CacheTierStats getStats() const;
 
 private:
-  struct Write {
-    CacheKey key;
-    Artifact artifact;
-    bool replace;
+  struct QueuedWrite {
+    TierWrite write;
     std::unique_ptr<CompileClaim> claim;
+
+    uint64_t getBytes() const { return write.artifact.getBytes().size(); }
   };
 
   void noteFault(const absl::Status &status);
@@ -92,7 +96,7 @@ private:
 
   mutable Mutex mutex;
   CondVar workCame, workWent;
-  std::deque<Write> queue ABSL_GUARDED_BY(mutex);
+  std::deque<QueuedWrite> queue ABSL_GUARDED_BY(mutex);
   uint64_t queuedBytes ABSL_GUARDED_BY(mutex) = 0;
   bool writing ABSL_GUARDED_BY(mutex) = false;
   bool stopping ABSL_GUARDED_BY(mutex) = false;

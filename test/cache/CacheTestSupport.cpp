@@ -110,6 +110,17 @@ public:
     return it->second;
   }
 
+  std::vector<absl::Status>
+  putAll(llvm::ArrayRef<detail::TierWrite> writes) override {
+    {
+      std::lock_guard<std::mutex> lock(state->mutex);
+      state->batches.push_back(writes.size());
+    }
+    return Tier::putAll(writes);
+  }
+
+  size_t getMaxWrites() const override { return state->maxWrites; }
+
   absl::Status put(const CacheKey &key, const Artifact &artifact,
                    bool replace) override {
     if (state->onPut)

@@ -64,6 +64,8 @@ struct FakeTierState {
   size_t gets = 0, puts = 0, replaces = 0, clears = 0, claims = 0,
          claimsHeld = 0;
   std::vector<std::thread::id> writers;
+  size_t maxWrites = 1;        ///< Not changed while the tier is in use.
+  std::vector<size_t> batches; ///< How many writes came at once.
 
   /// Called without the lock, before anything is done.
   std::function<void()> onGet, onPut, onClear;

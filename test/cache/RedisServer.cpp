@@ -135,10 +135,11 @@ bool RedisServer::isUp() const {
   auto connection = detail::RedisConnection::open(address, nullptr, limits);
   // With TLS, that it listens has to do.
   return connection.ok() &&
-         (tls || (*connection)->call({"PING"}, {}, limits).ok());
+         (tls ||
+          (*connection)->call(detail::RedisCommand{"PING"}, {}, limits).ok());
 }
 
-std::string RedisServer::run(llvm::ArrayRef<llvm::StringRef> command) const {
+std::string RedisServer::run(const detail::RedisCommand &command) const {
   detail::RemoteAddress address;
   address.host = "127.0.0.1";
   address.port = port;
@@ -150,13 +151,13 @@ std::string RedisServer::run(llvm::ArrayRef<llvm::StringRef> command) const {
   EXPECT_THAT(connection, IsOk());
   if (!connection.ok())
     return "";
-  auto reply = (*connection)->call(command, replyLimits, limits);
-  EXPECT_THAT(reply, IsOk());
-  if (!reply.ok() || (*reply)->type == REDIS_REPLY_NIL)
+  auto replies = (*connection)->call(command, replyLimits, limits);
+  EXPECT_THAT(replies, IsOk());
+  if (!replies.ok() || replies->front()->type == REDIS_REPLY_NIL)
     return "nil";
-  return (*reply)->type == REDIS_REPLY_INTEGER
-             ? std::to_string((*reply)->integer)
-             : std::string((*reply)->str, (*reply)->len);
+  const redisReply &reply = *replies->front();
+  return reply.type == REDIS_REPLY_INTEGER ? std::to_string(reply.integer)
+                                           : std::string(reply.str, reply.len);
 }
 
 void RedisServer::kill() {

@@ -9,7 +9,8 @@
 #ifndef CONTEXT_POOL_TEST_CACHE_REDISSERVER_H
 #define CONTEXT_POOL_TEST_CACHE_REDISSERVER_H
 
-#include "llvm/ADT/ArrayRef.h"
+#include "context_pool/cache/RedisConnection.h"
+
 #include "llvm/ADT/StringRef.h"
 
 #include <atomic>
@@ -63,7 +64,7 @@ public:
 
   /// Does something on the server past everything that the tests are about, as
   /// an administrator or an attacker. Gives the reply as text, `nil` for none.
-  std::string run(llvm::ArrayRef<llvm::StringRef> command) const;
+  std::string run(const detail::RedisCommand &command) const;
 
   /// The URL with what goes before the host, such as `:password@`.
   std::string getUrl(llvm::StringRef user = "",

@@ -201,6 +201,57 @@ TEST_F(RemoteTierTest, WhatIsThereStaysUnlessReplaced) {
   EXPECT_EQ(getText(*tier, keyOf(1)), "third");
 }
 
+TEST_F(RemoteTierTest, WritesThatGoTogetherHaveAResultEach) {
+  RedisServer server;
+  RemoteTierOptions options = makePatient(server.getUrl());
+  options.maxArtifactBytes = 1000;
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(tier, RemoteTier::create(options));
+  ASSERT_THAT(tier->put(keyOf(1), makeArtifact("first"), false), IsOk());
+  std::vector<TierWrite> writes = {
+      {keyOf(0), makeArtifact("zero"), false},
+      {keyOf(1), makeArtifact("stays"), false},
+      {keyOf(2), makeArtifact(randomBytes(1001)), false},
+      {keyOf(3), makeArtifact("three"), true}};
+
+  EXPECT_THAT(tier->putAll(writes), testing::Each(IsOk()));
+
+  EXPECT_EQ(getText(*tier, keyOf(0)), "zero");
+  EXPECT_EQ(getText(*tier, keyOf(1)), "first");
+  EXPECT_EQ(getText(*tier, keyOf(2)), "miss");
+  EXPECT_EQ(getText(*tier, keyOf(3)), "three");
+  EXPECT_EQ(tier->getState().oversized, 1u);
+}
+
+TEST(RemoteTierFaultTest, WritesThatGoTogetherDoNotWaitForOneAnothersReplies) {
+  FalseServer server([](FalseServer::Client &client, unsigned) {
+    // Answers nothing before it has the last of them.
+    size_t sets = 0;
+    std::string text;
+    while (sets != 3) {
+      std::string bytes = client.read();
+      if (bytes.empty())
+        return;
+      text += bytes;
+      sets = llvm::StringRef(text).count("$3\r\nSET\r\n");
+    }
+    client.write("+OK\r\n-OOM no room\r\n+OK\r\n");
+    client.awaitClose();
+  });
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(
+      tier, RemoteTier::create(makePatient(server.getUrl())));
+  Artifact artifact = makeArtifact("bytes");
+
+  EXPECT_THAT(
+      tier->putAll({{keyOf(1), artifact, false},
+                    {keyOf(2), artifact, false},
+                    {keyOf(3), artifact, false}}),
+      testing::ElementsAre(IsOk(),
+                           StatusIs(StatusCode::kFailedPrecondition,
+                                    "the server refused SET: OOM no room"),
+                           IsOk()));
+  EXPECT_EQ(server.getConnections(), 1u);
+}
+
 TEST_F(RemoteTierTest, ArtifactsExpire) {
   RedisServer server;
   RemoteTierOptions options = makePatient(server.getUrl());

@@ -370,6 +370,51 @@ TEST_F(TierTest, WritesHappenOffTheThreadThatCompiles) {
               testing::Each(testing::Ne(std::this_thread::get_id())));
 }
 
+TEST_F(TierTest, WritesThatWaitGoTogetherWhereTheTierTakesSeveral) {
+  PhaseGate gate;
+  remote->maxWrites = 3;
+  remote->onPut = [&] { gate.await(1); };
+  auto cache = makeCacheOn(nullptr, remote);
+  auto isWriting = [&] {
+    std::lock_guard<std::mutex> lock(remote->mutex);
+    return !remote->batches.empty();
+  };
+  get(*cache, 0, compileTo("bytes"));
+  ASSERT_TRUE(eventually(isWriting));
+  for (uint64_t key = 1; key != 6; ++key)
+    get(*cache, key, compileTo("bytes"));
+  // With what is as large as that, nothing else goes.
+  std::string large(TierFront::maxBytesAtOnce, 'x');
+  for (uint64_t key = 6; key != 8; ++key)
+    get(*cache, key, compileTo(large));
+  gate.open(1);
+
+  ASSERT_THAT(cache->flush(), IsOk());
+  EXPECT_EQ(remote->puts, 8u);
+  EXPECT_THAT(remote->batches, testing::ElementsAre(1, 3, 2, 1, 1));
+  EXPECT_EQ(cache->getStats().remote.writes, 8u);
+}
+
+TEST_F(TierTest, OfWritesThatGoTogetherEachSucceedsOrFailsByItself) {
+  PhaseGate gate;
+  remote->maxWrites = 64;
+  std::atomic<int> puts{0};
+  remote->onPut = [&] {
+    gate.await(1);
+    std::lock_guard<std::mutex> lock(remote->mutex);
+    remote->putFault =
+        puts++ % 2 ? absl::UnavailableError("odd") : absl::OkStatus();
+  };
+  auto cache = makeCacheOn(nullptr, remote);
+  for (uint64_t key = 0; key != 10; ++key)
+    get(*cache, key, compileTo("bytes"));
+  gate.open(1);
+
+  EXPECT_THAT(cache->flush(), StatusIs(absl::StatusCode::kUnavailable, "odd"));
+  EXPECT_EQ(cache->getStats().remote.writes, 5u);
+  EXPECT_EQ(cache->getStats().remote.errors, 5u);
+}
+
 TEST_F(TierTest, DestructionFinishesTheWrites) {
   PhaseGate gate;
   disk->onPut = [&] { gate.await(1); };
