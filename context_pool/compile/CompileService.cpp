@@ -175,8 +175,7 @@ private:
 
   const ForkMark mark;
   std::optional<CrashHandlers> handlers;
-  std::atomic<uint64_t> requests{0}, failures{0}, crashes{0}, timeouts{0},
-      cancelled{0};
+  std::atomic<uint64_t> requests{0}, failures{0}, crashes{0}, timeouts{0};
   std::atomic<size_t> running{0};
 
   mutable Mutex mutex;
@@ -653,11 +652,9 @@ void CompileService::Impl::stop() {
       dropped.swap(queue);
     hasWork.notifyAll();
   }
-  for (Request &request : dropped) {
-    cancelled.fetch_add(1, std::memory_order_relaxed);
-    request.promise.set_value(count(absl::CancelledError(
-        "compile service: destroyed before the request was begun")));
-  }
+  for (Request &request : dropped)
+    request.promise.set_value(absl::CancelledError(
+        "compile service: destroyed before the request was begun"));
   threads.clear();
 }
 
@@ -667,7 +664,6 @@ CompileServiceStats CompileService::Impl::getStats() const {
   stats.failures = failures;
   stats.crashes = crashes;
   stats.timeouts = timeouts;
-  stats.cancelled = cancelled;
   stats.running = running;
   MutexLock lock(mutex);
   stats.queued = queue.size();

@@ -98,13 +98,12 @@ struct CompileServiceOptions {
 
 /// Counts since the service was created, and, for the last two, of the moment.
 struct CompileServiceStats {
-  uint64_t requests = 0;  ///< Requests that were answered.
-  uint64_t failures = 0;  ///< ... with an error.
-  uint64_t crashes = 0;   ///< Compiles that crashed or threw.
-  uint64_t timeouts = 0;  ///< Pipelines that `timeout` stopped.
-  uint64_t cancelled = 0; ///< Requests that the destructor cancelled.
-  size_t queued = 0;      ///< Requests that wait for a thread.
-  size_t running = 0;     ///< Requests that a thread of the service serves.
+  uint64_t requests = 0; ///< Requests that were answered.
+  uint64_t failures = 0; ///< ... with an error.
+  uint64_t crashes = 0;  ///< Compiles that crashed or threw.
+  uint64_t timeouts = 0; ///< Pipelines that `timeout` stopped.
+  size_t queued = 0;     ///< Requests that wait for a thread.
+  size_t running = 0;    ///< Requests that a thread of the service serves.
 };
 
 /// A compile server: one recipe, any number of modules.
