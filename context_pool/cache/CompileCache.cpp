@@ -319,7 +319,7 @@ CompileCacheStats CompileCache::Impl::getStats() const {
   stats.refused = kept.refused;
   stats.failures = kept.failures;
   stats.abandoned = kept.abandoned;
-  stats.lookups = lookups.load();
+  // In this order: a hit is counted after its lookup.
   stats.lookupHits = lookupHits.load();
   stats.lookupMisses = stats.lookups - stats.lookupHits;
   stats.verified = verified.load();
