@@ -24,6 +24,7 @@
 #include "mlir/Pass/PassManager.h"
 #include "llvm/ADT/STLExtras.h"
 
+#include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -124,13 +125,17 @@ absl::Status Compilation::fail(const absl::Status &status) const {
   return annotate(status, describe());
 }
 
-absl::Status Compilation::failWithDiagnostics() {
+absl::Status Compilation::failWithDiagnostics(const std::string &where) {
   std::vector<CapturedDiagnostic> diagnostics = lease.takeDiagnostics();
-  llvm::erase_if(diagnostics, [](const CapturedDiagnostic &diagnostic) {
-    return diagnostic.severity != mlir::DiagnosticSeverity::Error;
-  });
-  return fail(absl::InvalidArgumentError(
-      diagnostics.empty() ? "MLIR does not say why" : toString(diagnostics)));
+  auto isError = [](const CapturedDiagnostic &diagnostic) {
+    return diagnostic.severity == mlir::DiagnosticSeverity::Error;
+  };
+  // Where there is none, what is less has to do.
+  if (llvm::any_of(diagnostics, isError))
+    llvm::erase_if(diagnostics, std::not_fn(isError));
+  absl::Status failed = absl::InvalidArgumentError(
+      diagnostics.empty() ? "MLIR does not say why" : toString(diagnostics));
+  return fail(where.empty() ? failed : annotate(failed, where));
 }
 
 absl::Status Compilation::protect(llvm::function_ref<absl::Status()> step) {
@@ -143,11 +148,13 @@ absl::Status Compilation::protect(llvm::function_ref<absl::Status()> step) {
   if (!*crash)
     return status;
   ++setup.crashes;
-  absl::Status crashed = absl::InternalError(
-      absl::StrCat("compiling ", name, ": ",
-                   observer ? observer->describeCurrent() : stage.str(),
-                   ": crashed: ", **crash));
-  // Neither is to be trusted any more. The observer is the context's.
+  return absl::InternalError(absl::StrCat(
+      describe(), observer ? ": " + observer->describeCurrent() : "",
+      ": crashed: ", **crash));
+}
+
+void Compilation::abandon() {
+  // The observer is the context's.
   (void)module.release();   // NOLINT(bugprone-unused-return-value)
   (void)observer.release(); // NOLINT(bugprone-unused-return-value)
   lease.abandon();
@@ -160,19 +167,27 @@ absl::Status Compilation::runPipeline() {
       lease.getPassManager(setup.options.recipe.pipeline);
   if (!passes.ok())
     return fail(passes.status());
-  if (recovers() || setup.options.timeout != absl::InfiniteDuration())
+  // Those of earlier steps do not say why a pass fails.
+  lease.takeDiagnostics();
+  // A handler of the template's stays where the options allow.
+  if (recovers() || setup.options.timeout != absl::InfiniteDuration() ||
+      !lease->hasActionHandler())
     observer = std::make_unique<PassObserver>(*lease, deadline);
   bool failed = mlir::failed((*passes)->run(*module));
   bool stopped = observer && observer->hasStopped();
-  std::string progress = stopped ? observer->describeProgress() : "";
+  std::string where;
+  if (stopped)
+    where = observer->describeProgress();
+  else if (failed && observer)
+    where = observer->describeFailure();
   observer.reset();
   if (stopped) {
     ++setup.timeouts;
     return fail(absl::DeadlineExceededError(absl::StrCat(
         "not done within ", absl::FormatDuration(setup.options.timeout),
-        ", stopped ", progress)));
+        ", stopped ", where)));
   }
-  return failed ? failWithDiagnostics() : absl::OkStatus();
+  return failed ? failWithDiagnostics(where) : absl::OkStatus();
 }
 
 Fingerprint Compilation::digestResult() {

@@ -78,7 +78,8 @@ private:
   void enter(llvm::StringRef newStage) { stage = newStage; }
   std::string describe() const;
   absl::Status fail(const absl::Status &status) const;
-  absl::Status failWithDiagnostics();
+  /// `where`, of the stage, in front of them.
+  absl::Status failWithDiagnostics(const std::string &where = "");
 
   /// Runs a step, during which the module may crash.
   absl::Status protect(llvm::function_ref<absl::Status()> step);
