@@ -35,6 +35,8 @@ using namespace ctxpool::detail;
 using Output = CompileServiceOptions::Output;
 using Result = absl::StatusOr<Artifact>;
 
+static constexpr llvm::StringLiteral bytecodeKind = "mlir-bytecode";
+
 /// Of the calling thread.
 static thread_local const Compilation *innermost = nullptr;
 
@@ -102,8 +104,12 @@ Result Compilation::finish() {
     if (absl::Status passes = runPipeline(); !passes.ok())
       return passes;
     std::optional<Fingerprint> meaning;
-    if (setup.givesMeaning)
-      meaning = digestResult();
+    if (setup.givesMeaning) {
+      enter("digest");
+      // Code has the names of private symbols.
+      OwningModule copy(module->clone());
+      meaning = digestResult(*copy);
+    }
     Result emitted = emit();
     if (!emitted.ok())
       return fail(emitted.status());
@@ -190,12 +196,9 @@ absl::Status Compilation::runPipeline() {
   return failed ? failWithDiagnostics(where) : absl::OkStatus();
 }
 
-Fingerprint Compilation::digestResult() {
-  enter("digest");
-  // Which changes the module, and code has the names of private symbols.
-  mlir::OwningOpRef<mlir::ModuleOp> copy = module->clone();
+Fingerprint Compilation::digestResult(mlir::ModuleOp lowered) {
   Fingerprint meaning;
-  meaning.bytes = digestModule(*copy);
+  meaning.bytes = digestModule(lowered);
   return meaning;
 }
 
@@ -206,11 +209,33 @@ Result Compilation::emit() {
     absl::StatusOr<SerializedModule> bytes = serialize(*module);
     if (!bytes.ok())
       return bytes.status();
-    return Artifact::adopt("mlir-bytecode", bytes->getBytes(),
+    return Artifact::adopt(bytecodeKind, bytes->getBytes(),
                            std::make_shared<SerializedModule>(*bytes));
   }
   bool isObject = setup.options.output == Output::Object;
   absl::StatusOr<CodeGenerator::Bytes> bytes =
+std::optional<Fingerprint> Compilation::readMeaning(const Artifact &artifact) {
+  // Of code there is no telling what a private symbol was called for.
+  if (artifact.getKind() != bytecodeKind)
+    return std::nullopt;
+  absl::Status status = load(
+      [&](ContextLease &context) {
+        return context.parse(artifact.getBytes(), name, /*verify=*/false);
+      },
+      "parser");
+  if (!status.ok())
+    return std::nullopt;
+  std::optional<Fingerprint> meaning;
+  status = protect([&] {
+    enter("digest");
+    meaning = digestResult(*module);
+    enter("destruction");
+    module = nullptr;
+    return absl::OkStatus();
+  });
+  return status.ok() ? meaning : std::nullopt;
+}
+
       isObject ? setup.generator->emitObject(*module, onStage)
                : setup.generator->emitLLVMIR(*module, onStage);
   if (!bytes.ok())

@@ -25,6 +25,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace ctxpool::detail {
@@ -69,6 +70,10 @@ public:
   /// The rest, from the loaded module to its artifact.
   absl::StatusOr<Artifact> finish();
 
+  /// What an artifact means that a compile without `givesMeaning` made; nothing
+  /// where its bytes do not tell. Before `load` or after `finish`.
+  std::optional<Fingerprint> readMeaning(const Artifact &artifact);
+
   /// Whether the calling thread is in a compilation in a context of `pool`.
   static bool holdsContextOf(const ContextPool &pool);
 
@@ -86,8 +91,8 @@ private:
 
   absl::Status runPipeline();
   /// A digest of the lowered module that does not see what upstream's passes
-  /// leave to chance.
-  Fingerprint digestResult();
+  /// leave to chance. Changes the module.
+  static Fingerprint digestResult(mlir::ModuleOp lowered);
   absl::StatusOr<Artifact> emit();
 
   CompilationSetup &setup;

@@ -14,6 +14,7 @@
 
 #include "context_pool/ContextPool.h"
 #include "context_pool/ModuleTransfer.h"
+#include "context_pool/cache/CacheAccess.h"
 #include "context_pool/compile/Annotate.h"
 #include "context_pool/compile/CodeGenerator.h"
 #include "context_pool/compile/Compilation.h"
@@ -119,6 +120,9 @@ private:
   Result serveSource(const Source &source, Deadline deadline);
   Result serveModule(const SubmittedModule &module, Deadline deadline);
 
+  /// `CacheAccess::ReadMeaning`, in a context of its own.
+  std::optional<Fingerprint> readMeaning(const Artifact &artifact,
+                                         Deadline deadline);
   Result count(Result result);
 
   const ForkMark mark;
@@ -163,18 +167,22 @@ Result CompileService::Impl::getOrBuild(const CacheKey &key,
                                         llvm::function_ref<Result()> build,
                                         Deadline deadline) {
   if (!mustNotWait())
-    return cache->getOrCompile(key, build, deadline.getRemaining());
+    return CacheAccess::getOrCompile(*cache, key, build,
+                                     deadline.getRemaining(), readMeaningOf);
   bool built = false;
-  Result result = cache->getOrCompile(
-      key,
+  Result result = CacheAccess::getOrCompile(
+      *cache, key,
       [&] {
         built = true;
         return build();
       },
-      absl::ZeroDuration());
+      absl::ZeroDuration(), readMeaningOf);
   // Somebody else is at it.
   if (!built && absl::IsDeadlineExceeded(result.status()))
     return build();
+  auto readMeaningOf = [&](const Artifact &artifact) {
+    return readMeaning(artifact, deadline);
+  };
   return result;
 }
 
@@ -191,6 +199,16 @@ Result CompileService::Impl::build(const std::string &name,
 }
 
 Result CompileService::Impl::compile(mlir::ModuleOp module) {
+std::optional<Fingerprint>
+CompileService::Impl::readMeaning(const Artifact &artifact, Deadline deadline) {
+  absl::StatusOr<ContextLease> lease = acquire(deadline);
+  if (!lease.ok())
+    return std::nullopt;
+  Compilation reading(setup, pool, *std::move(lease), "a cached artifact",
+                      deadline);
+  return reading.readMeaning(artifact);
+}
+
   Deadline deadline(setup.options.timeout);
   auto buildIt = [&] {
     return build(
@@ -248,13 +266,16 @@ Result CompileService::Impl::serveSource(const Source &source,
     if (!made.ok())
       return made.status();
     key = *made;
-    Result result = cache->getOrCompile(
-        *key,
+    Result result = CacheAccess::getOrCompile(
+        *cache, *key,
         [&] {
           built = true;
           return compilation.finish();
         },
-        absl::ZeroDuration());
+        absl::ZeroDuration(),
+        [&](const Artifact &artifact) {
+          return compilation.readMeaning(artifact);
+        });
     if (built || !absl::IsDeadlineExceeded(result.status()))
       return result;
   }
