@@ -61,9 +61,11 @@ Compilation::~Compilation() {
   innermost = outer;
 }
 
-bool Compilation::holdsContextOf(const ContextPool &pool) {
+bool Compilation::isUnderWay() { return innermost != nullptr; }
+
+bool Compilation::holdsLimitedContext() {
   for (const Compilation *held = innermost; held; held = held->outer)
-    if (&held->pool == &pool)
+    if (held->pool.getOptions().maxLive != 0)
       return true;
   return false;
 }
@@ -145,10 +147,21 @@ absl::Status Compilation::failWithDiagnostics(const std::string &where) {
 }
 
 absl::Status Compilation::protect(llvm::function_ref<absl::Status()> step) {
+  // Also where the thread ends in the step, and unwinds through here.
+  struct Guard {
+    Compilation &compilation;
+    bool returned = false;
+    ~Guard() {
+      if (!returned)
+        compilation.abandon();
+    }
+  } guard{*this};
+
   absl::Status status;
   absl::StatusOr<std::optional<std::string>> crash =
       runProtected(recovers() ? Recovery::Everything : Recovery::Exceptions,
                    [&] { status = step(); });
+  guard.returned = !crash.ok() || !*crash;
   if (!crash.ok())
     return crash.status();
   if (!*crash)
@@ -164,7 +177,6 @@ void Compilation::abandon() {
   (void)module.release();   // NOLINT(bugprone-unused-return-value)
   (void)observer.release(); // NOLINT(bugprone-unused-return-value)
   lease.abandon();
-  return crashed;
 }
 
 absl::Status Compilation::runPipeline() {
@@ -202,18 +214,6 @@ Fingerprint Compilation::digestResult(mlir::ModuleOp lowered) {
   return meaning;
 }
 
-Result Compilation::emit() {
-  auto onStage = [&](llvm::StringLiteral newStage) { enter(newStage); };
-  if (setup.options.output == Output::Module) {
-    enter("writing bytecode");
-    absl::StatusOr<SerializedModule> bytes = serialize(*module);
-    if (!bytes.ok())
-      return bytes.status();
-    return Artifact::adopt(bytecodeKind, bytes->getBytes(),
-                           std::make_shared<SerializedModule>(*bytes));
-  }
-  bool isObject = setup.options.output == Output::Object;
-  absl::StatusOr<CodeGenerator::Bytes> bytes =
 std::optional<Fingerprint> Compilation::readMeaning(const Artifact &artifact) {
   // Of code there is no telling what a private symbol was called for.
   if (artifact.getKind() != bytecodeKind)
@@ -236,6 +236,18 @@ std::optional<Fingerprint> Compilation::readMeaning(const Artifact &artifact) {
   return status.ok() ? meaning : std::nullopt;
 }
 
+Result Compilation::emit() {
+  auto onStage = [&](llvm::StringLiteral newStage) { enter(newStage); };
+  if (setup.options.output == Output::Module) {
+    enter("writing bytecode");
+    absl::StatusOr<SerializedModule> bytes = serialize(*module);
+    if (!bytes.ok())
+      return bytes.status();
+    return Artifact::adopt(bytecodeKind, bytes->getBytes(),
+                           std::make_shared<SerializedModule>(*bytes));
+  }
+  bool isObject = setup.options.output == Output::Object;
+  absl::StatusOr<CodeGenerator::Bytes> bytes =
       isObject ? setup.generator->emitObject(*module, onStage)
                : setup.generator->emitLLVMIR(*module, onStage);
   if (!bytes.ok())

@@ -74,8 +74,12 @@ public:
   /// where its bytes do not tell. Before `load` or after `finish`.
   std::optional<Fingerprint> readMeaning(const Artifact &artifact);
 
-  /// Whether the calling thread is in a compilation in a context of `pool`.
-  static bool holdsContextOf(const ContextPool &pool);
+  /// Whether the calling thread is in a compilation.
+  static bool isUnderWay();
+
+  /// ... in a context of a pool that has a `maxLive`, which others may be
+  /// waiting for.
+  static bool holdsLimitedContext();
 
 private:
   bool recovers() const { return setup.options.crashRecovery; }
@@ -88,6 +92,8 @@ private:
 
   /// Runs a step, during which the module may crash.
   absl::Status protect(llvm::function_ref<absl::Status()> step);
+  /// After a step that did not return: what it was at is not to be trusted.
+  void abandon();
 
   absl::Status runPipeline();
   /// A digest of the lowered module that does not see what upstream's passes

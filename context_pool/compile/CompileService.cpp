@@ -85,7 +85,8 @@ public:
       : pool(pool), cache(cache), recipe(std::move(recipe)),
         setup{std::move(options), std::move(generator),
               cache && cache->getOptions().verifyHits},
-        queue(setup.options.queueCapacity) {}
+        queue(setup.options.queueCapacity,
+              [this](const Result &result) { count(result); }) {}
 
   absl::Status start();
   void stop();
@@ -104,9 +105,12 @@ public:
   static Future answer(Result result);
 
 private:
-  /// Whether the calling thread must not wait for others: it holds a context
-  /// that they may be waiting for.
+  /// Whether the calling thread must not wait for others: it may hold a context
+  /// that they are waiting for, or be waited for with one.
   bool mustNotWait() const;
+  /// Whether the calling thread serves itself what it submits: where it waited
+  /// for room, or for the answer, it could wait for itself.
+  static bool mustServeItself();
   absl::StatusOr<ContextLease> acquire(Deadline deadline);
 
   absl::StatusOr<CacheKey> makeKey(mlir::ModuleOp module) const;
@@ -116,14 +120,18 @@ private:
   /// Compiles what `load` brings into a context; `how` names that step.
   Result build(const std::string &name, Compilation::Load load,
                llvm::StringLiteral how, Deadline deadline);
+  /// `CacheAccess::ReadMeaning`, in a context of its own.
+  std::optional<Fingerprint> readMeaning(const Artifact &artifact,
+                                         Deadline deadline);
   Result buildFromSource(const Source &source, Deadline deadline);
   Result serveSource(const Source &source, Deadline deadline);
   Result serveModule(const SubmittedModule &module, Deadline deadline);
 
-  /// `CacheAccess::ReadMeaning`, in a context of its own.
-  std::optional<Fingerprint> readMeaning(const Artifact &artifact,
-                                         Deadline deadline);
-  Result count(Result result);
+  void count(const Result &result);
+  Result counted(Result result) {
+    count(result);
+    return result;
+  }
 
   const ForkMark mark;
   ContextPool &pool;
@@ -140,7 +148,12 @@ private:
 //===----------------------------------------------------------------------===//
 
 bool CompileService::Impl::mustNotWait() const {
-  return pool.getOptions().maxLive != 0 && Compilation::holdsContextOf(pool);
+  return Compilation::holdsLimitedContext() ||
+         (pool.getOptions().maxLive != 0 && Compilation::isUnderWay());
+}
+
+bool CompileService::Impl::mustServeItself() {
+  return Compilation::isUnderWay() || RequestQueue::isOnThreadOfQueue();
 }
 
 absl::StatusOr<ContextLease> CompileService::Impl::acquire(Deadline deadline) {
@@ -166,6 +179,9 @@ CompileService::Impl::makeKey(mlir::ModuleOp module) const {
 Result CompileService::Impl::getOrBuild(const CacheKey &key,
                                         llvm::function_ref<Result()> build,
                                         Deadline deadline) {
+  auto readMeaningOf = [&](const Artifact &artifact) {
+    return readMeaning(artifact, deadline);
+  };
   if (!mustNotWait())
     return CacheAccess::getOrCompile(*cache, key, build,
                                      deadline.getRemaining(), readMeaningOf);
@@ -180,10 +196,17 @@ Result CompileService::Impl::getOrBuild(const CacheKey &key,
   // Somebody else is at it.
   if (!built && absl::IsDeadlineExceeded(result.status()))
     return build();
-  auto readMeaningOf = [&](const Artifact &artifact) {
-    return readMeaning(artifact, deadline);
-  };
   return result;
+}
+
+std::optional<Fingerprint>
+CompileService::Impl::readMeaning(const Artifact &artifact, Deadline deadline) {
+  absl::StatusOr<ContextLease> lease = acquire(deadline);
+  if (!lease.ok())
+    return std::nullopt;
+  Compilation reading(setup, pool, *std::move(lease), "a cached artifact",
+                      deadline);
+  return reading.readMeaning(artifact);
 }
 
 Result CompileService::Impl::build(const std::string &name,
@@ -199,16 +222,6 @@ Result CompileService::Impl::build(const std::string &name,
 }
 
 Result CompileService::Impl::compile(mlir::ModuleOp module) {
-std::optional<Fingerprint>
-CompileService::Impl::readMeaning(const Artifact &artifact, Deadline deadline) {
-  absl::StatusOr<ContextLease> lease = acquire(deadline);
-  if (!lease.ok())
-    return std::nullopt;
-  Compilation reading(setup, pool, *std::move(lease), "a cached artifact",
-                      deadline);
-  return reading.readMeaning(artifact);
-}
-
   Deadline deadline(setup.options.timeout);
   auto buildIt = [&] {
     return build(
@@ -222,13 +235,13 @@ CompileService::Impl::readMeaning(const Artifact &artifact, Deadline deadline) {
         "copy", deadline);
   };
   if (!cache)
-    return count(buildIt());
+    return counted(buildIt());
   absl::StatusOr<CacheKey> key = makeKey(module);
   if (!key.ok())
-    return count(
+    return counted(
         annotate(key.status(),
                  absl::StrCat("compiling ", nameOf(module), ": fingerprint")));
-  return count(getOrBuild(*key, buildIt, deadline));
+  return counted(getOrBuild(*key, buildIt, deadline));
 }
 
 static absl::StatusOr<Module> parse(ContextLease &lease, const Source &source) {
@@ -286,7 +299,7 @@ Result CompileService::Impl::serveSource(const Source &source,
 }
 
 Result CompileService::Impl::compileSource(const Source &source) {
-  return count(serveSource(source, Deadline(setup.options.timeout)));
+  return counted(serveSource(source, Deadline(setup.options.timeout)));
 }
 
 Result CompileService::Impl::serveModule(const SubmittedModule &module,
@@ -309,11 +322,10 @@ Result CompileService::Impl::serveModule(const SubmittedModule &module,
   return module.key ? getOrBuild(*module.key, buildIt, deadline) : buildIt();
 }
 
-Result CompileService::Impl::count(Result result) {
+void CompileService::Impl::count(const Result &result) {
   requests.fetch_add(1, std::memory_order_relaxed);
   if (!result.ok())
     failures.fetch_add(1, std::memory_order_relaxed);
-  return result;
 }
 
 CompileService::Future CompileService::Impl::answer(Result result) {
@@ -323,37 +335,35 @@ CompileService::Future CompileService::Impl::answer(Result result) {
 }
 
 CompileService::Future CompileService::Impl::submit(mlir::ModuleOp module) {
-  // A thread of the service that waited for room, or for the answer, could wait
-  // for itself.
-  if (queue.isOnOwnThread())
+  if (mustServeItself())
     return answer(compile(module));
 
   std::optional<CacheKey> key;
   if (cache) {
     absl::StatusOr<CacheKey> made = makeKey(module);
     if (!made.ok())
-      return answer(count(
+      return answer(counted(
           annotate(made.status(), absl::StrCat("compiling ", nameOf(module),
                                                ": fingerprint"))));
     key = *made;
     absl::StatusOr<std::optional<Artifact>> known = cache->lookup(*key);
     if (known.ok() && *known)
-      return answer(count(**known));
+      return answer(counted(**known));
   }
   absl::StatusOr<SerializedModule> bytes = serialize(module);
   if (!bytes.ok())
     return answer(compile(module));
   return queue.add([this, submitted = SubmittedModule{*std::move(bytes), key,
                                                       nameOf(module)}] {
-    return count(serveModule(submitted, Deadline(setup.options.timeout)));
+    return serveModule(submitted, Deadline(setup.options.timeout));
   });
 }
 
 CompileService::Future CompileService::Impl::submitSource(Source source) {
-  if (queue.isOnOwnThread())
+  if (mustServeItself())
     return answer(compileSource(source));
   return queue.add([this, submitted = std::move(source)] {
-    return compileSource(submitted);
+    return serveSource(submitted, Deadline(setup.options.timeout));
   });
 }
 

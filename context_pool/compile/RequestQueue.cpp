@@ -17,29 +17,20 @@
 using namespace ctxpool;
 using namespace ctxpool::detail;
 
-/// The queue whose thread the calling one is.
-static thread_local const RequestQueue *queueOfThread = nullptr;
+/// Whether the calling thread is one of a queue's.
+static thread_local bool isThreadOfQueue = false;
 
-namespace {
-/// Raises a count for a scope.
-class CountedScope {
-public:
-  explicit CountedScope(std::atomic<size_t> &count) : count(count) { ++count; }
-  ~CountedScope() { --count; }
-  CountedScope(const CountedScope &) = delete;
-  CountedScope &operator=(const CountedScope &) = delete;
+absl::StatusOr<Thread> RequestQueue::startThread() {
+  return Thread::start(stackBytes, [this] { work(); });
+}
 
-private:
-  std::atomic<size_t> &count;
-};
-} // namespace
-
-absl::Status RequestQueue::start(unsigned threadCount, size_t stackBytes) {
-  while (threads.size() < threadCount) {
-    absl::StatusOr<Thread> thread =
-        Thread::start(stackBytes, [this] { work(); });
+absl::Status RequestQueue::start(unsigned threadCount, size_t bytesOfStacks) {
+  stackBytes = bytesOfStacks;
+  for (unsigned number = 0; number < threadCount; ++number) {
+    absl::StatusOr<Thread> thread = startThread();
     if (!thread.ok())
       return thread.status();
+    MutexLock lock(mutex);
     threads.push_back(*std::move(thread));
   }
   return absl::OkStatus();
@@ -54,10 +45,27 @@ void RequestQueue::stop(Waiting whatWaits) {
       dropped.swap(waiting);
     hasWork.notifyAll();
   }
-  for (Request &request : dropped)
-    request.promise.set_value(absl::CancelledError(
-        "compile service: destroyed before the request was begun"));
-  threads.clear();
+  auto cancel = [&] {
+    for (Request &request : dropped)
+      give(request, absl::CancelledError("compile service: destroyed before "
+                                         "the request was begun"));
+    dropped.clear();
+  };
+  cancel();
+
+  // Joins them. One that ends in a request has put another in its place by then.
+  auto takeThreads = [&] {
+    MutexLock lock(mutex);
+    return std::exchange(threads, {});
+  };
+  while (!takeThreads().empty()) {
+  }
+  {
+    // What is left where no thread could be had for that.
+    MutexLock lock(mutex);
+    dropped.swap(waiting);
+  }
+  cancel();
 }
 
 RequestQueue::Future RequestQueue::add(Serve serve) {
@@ -71,7 +79,7 @@ RequestQueue::Future RequestQueue::add(Serve serve) {
   return future;
 }
 
-bool RequestQueue::isOnOwnThread() const { return queueOfThread == this; }
+bool RequestQueue::isOnThreadOfQueue() { return isThreadOfQueue; }
 
 size_t RequestQueue::countWaiting() const {
   MutexLock lock(mutex);
@@ -79,7 +87,7 @@ size_t RequestQueue::countWaiting() const {
 }
 
 void RequestQueue::work() {
-  queueOfThread = this;
+  isThreadOfQueue = true;
   MutexLock lock(mutex);
   while (true) {
     if (waiting.empty()) {
@@ -92,11 +100,42 @@ void RequestQueue::work() {
     waiting.pop_front();
     hasRoom.notifyOne();
     lock.unlock();
-    {
-      CountedScope scope(running);
-      Answer answer = request.serve();
-      request.promise.set_value(std::move(answer));
-    }
+    serve(std::move(request));
     lock.lock();
   }
+}
+
+void RequestQueue::give(Request &request, Answer answer) {
+  onAnswer(answer);
+  request.promise.set_value(std::move(answer));
+}
+
+void RequestQueue::serve(Request request) {
+  // Owns the request, which goes without the lock: with it may go an artifact,
+  // and what that one's owner does is not known here.
+  struct Serving {
+    RequestQueue &queue;
+    Request request;
+    bool answered = false;
+    ~Serving() {
+      if (!answered) {
+        queue.give(request,
+                   absl::AbortedError("compile service: abandoned: the thread "
+                                      "that served the request ended"));
+        queue.replaceThread();
+      }
+      --queue.running;
+    }
+  } serving{*this, std::move(request)};
+  ++running;
+  Answer answer = serving.request.serve();
+  serving.answered = true;
+  give(serving.request, std::move(answer));
+}
+
+void RequestQueue::replaceThread() {
+  absl::StatusOr<Thread> thread = startThread();
+  MutexLock lock(mutex);
+  if (thread.ok())
+    threads.push_back(*std::move(thread));
 }

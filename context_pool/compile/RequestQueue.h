@@ -20,13 +20,17 @@
 #include <atomic>
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <future>
+#include <utility>
 #include <vector>
 
 namespace ctxpool::detail {
 
 /// A bounded queue, and the threads that serve what comes into it, in the order
-/// in which it came.
+/// in which it came. A thread that ends while it serves a request
+/// (`pthread_exit`, `pthread_cancel`) is replaced, and its request answered.
+/// Everything that was added has its answer after `stop`.
 ///
 /// Thread safety: every member may be called from several threads at once, but
 /// for `start`, `stop` and the destructor.
@@ -36,8 +40,10 @@ public:
   using Future = std::future<Answer>;
   using Serve = llvm::unique_function<Answer()>;
 
-  /// `capacity`: of requests that wait for a thread.
-  explicit RequestQueue(size_t capacity) : capacity(capacity) {}
+  /// `capacity`: of requests that wait for a thread. `onAnswer` is told of every
+  /// answer before it is given.
+  RequestQueue(size_t capacity, std::function<void(const Answer &)> onAnswer)
+      : capacity(capacity), onAnswer(std::move(onAnswer)) {}
 
   /// Errors: ResourceExhausted - fewer threads could be had. `stop` ends those
   ///                             that were.
@@ -54,8 +60,8 @@ public:
   /// Has `serve` called by one of the threads. Waits where the queue is full.
   Future add(Serve serve);
 
-  /// Whether the calling thread is one of those of this queue.
-  bool isOnOwnThread() const;
+  /// Whether the calling thread is one of those of a queue.
+  static bool isOnThreadOfQueue();
 
   size_t countWaiting() const;
   size_t countRunning() const { return running; }
@@ -66,15 +72,22 @@ private:
     std::promise<Answer> promise;
   };
 
+  absl::StatusOr<Thread> startThread();
   void work();
+  void serve(Request request);
+  void give(Request &request, Answer answer);
+  /// Of the calling thread, which ends.
+  void replaceThread();
 
   const size_t capacity;
+  const std::function<void(const Answer &)> onAnswer;
+  size_t stackBytes = 0;
   std::atomic<size_t> running{0};
   mutable Mutex mutex;
   std::deque<Request> waiting ABSL_GUARDED_BY(mutex);
   bool stopping ABSL_GUARDED_BY(mutex) = false;
   CondVar hasWork, hasRoom;
-  std::vector<Thread> threads;
+  std::vector<Thread> threads ABSL_GUARDED_BY(mutex);
 };
 
 } // namespace ctxpool::detail
