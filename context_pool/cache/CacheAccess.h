@@ -16,8 +16,11 @@
 #include "context_pool/cache/Tier.h"
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "llvm/ADT/STLFunctionalExtras.h"
 
 #include <memory>
+#include <optional>
 
 namespace ctxpool::detail {
 
@@ -38,6 +41,19 @@ struct CacheAccess {
   /// Errors: those of `CompileCache::create`.
   static absl::StatusOr<std::unique_ptr<CompileCache>>
   createCache(CompileCacheOptions options, Tiers tiers);
+
+  /// The meaning of an artifact that does not say it, from its bytes; nothing
+  /// where they do not tell.
+  using ReadMeaning =
+      llvm::function_ref<std::optional<Fingerprint>(const Artifact &)>;
+
+  /// `cache.getOrCompile` of a caller who can read the meaning of what `cache`
+  /// holds without one. Asked where a hit is verified, and `compile` gave a
+  /// meaning and other bytes; on the calling thread.
+  static absl::StatusOr<Artifact>
+  getOrCompile(CompileCache &cache, const CacheKey &key,
+               llvm::function_ref<absl::StatusOr<Artifact>()> compile,
+               absl::Duration timeout, ReadMeaning readMeaning);
 
   static FlightCache::Value toValue(const Artifact &artifact);
   static Artifact toArtifact(const FlightCache::Value &value);

@@ -31,6 +31,7 @@ namespace {
 
 using Mode = CompileCacheOptions::Mode;
 using Compile = llvm::function_ref<absl::StatusOr<Artifact>()>;
+using ReadMeaning = CacheAccess::ReadMeaning;
 
 absl::Status validate(const CompileCacheOptions &options) {
   switch (options.mode) {
@@ -66,6 +67,19 @@ absl::Status checkKind(const CacheKey &key, const Artifact &artifact) {
       absl::StrCat("key ", key.digest.toHex(), ": the artifact has no kind"));
 }
 
+/// Whether the producer vouches for more than the bytes.
+bool hasOwnMeaning(const Artifact &artifact) {
+  return artifact.getMeaning() != artifact.getDigest();
+}
+
+/// Whether an error is one of the circumstances of a compile, and says nothing
+/// of what it would have given.
+bool isOfCircumstances(const absl::Status &status) {
+  return absl::IsDeadlineExceeded(status) ||
+         absl::IsResourceExhausted(status) || absl::IsCancelled(status) ||
+         absl::IsAborted(status) || absl::IsUnavailable(status);
+}
+
 /// Whether this thread compiles in order to verify a hit. What such a compile
 /// asks for is not verified in turn: it may be the same key.
 thread_local bool isVerifying = false;
@@ -87,7 +101,8 @@ public:
   }
 
   absl::StatusOr<Artifact> getOrCompile(const CacheKey &key, Compile compile,
-                                        absl::Duration timeout);
+                                        absl::Duration timeout,
+                                        ReadMeaning readMeaning);
   absl::StatusOr<std::optional<Artifact>> lookup(const CacheKey &key);
   absl::Status insert(const CacheKey &key, const Artifact &artifact);
   void clear();
@@ -125,7 +140,8 @@ private:
   std::optional<TierHit> askTiers(const CacheKey &key, const Epochs &epochs);
 
   absl::StatusOr<Artifact> runCompile(const CacheKey &key, Compile compile);
-  void verify(const CacheKey &key, const Artifact &cached, Compile compile);
+  void verify(const CacheKey &key, const Artifact &cached, Compile compile,
+              ReadMeaning readMeaning);
 
   const CompileCacheOptions options;
   FlightCache memory;
@@ -133,7 +149,7 @@ private:
   llvm::SmallVector<TierFront *, 2> fronts;
 
   std::atomic<uint64_t> compiles{0}, lookups{0}, lookupHits{0}, verified{0},
-      mismatches{0}, hitsToVerify{0};
+      mismatches{0}, incomparable{0}, hitsToVerify{0};
   std::atomic<int64_t> savedByTiersNanoseconds{0};
 };
 
@@ -181,31 +197,45 @@ absl::StatusOr<Artifact> CompileCache::Impl::runCompile(const CacheKey &key,
 }
 
 void CompileCache::Impl::verify(const CacheKey &key, const Artifact &cached,
-                                Compile compile) {
-  struct Verifying {
-    Verifying() { isVerifying = true; }
-    ~Verifying() { isVerifying = false; }
-  };
-  absl::StatusOr<Fingerprint> meaning = Fingerprint();
-  {
-    Verifying verifying;
-    absl::StatusOr<Artifact> compiled = runCompile(key, compile);
-    if (compiled.ok())
-      meaning = compiled->getMeaning();
-    else
-      meaning = compiled.status();
-  }
+                                Compile compile, ReadMeaning readMeaning) {
   verified.fetch_add(1);
-  if (meaning.ok() && *meaning == cached.getMeaning())
+  absl::StatusOr<Fingerprint> compiledMeaning = Fingerprint();
+  std::optional<Fingerprint> cachedMeaning;
+  {
+    struct Verifying {
+      Verifying() { isVerifying = true; }
+      ~Verifying() { isVerifying = false; }
+    } verifying;
+    absl::StatusOr<Artifact> compiled = runCompile(key, compile);
+    if (compiled.ok() && compiled->getDigest() == cached.getDigest())
+      return;
+    if (!compiled.ok()) {
+      compiledMeaning = compiled.status();
+      if (!isOfCircumstances(compiled.status()))
+        cachedMeaning = cached.getMeaning();
+    } else {
+      compiledMeaning = compiled->getMeaning();
+      if (hasOwnMeaning(*compiled) == hasOwnMeaning(cached))
+        cachedMeaning = cached.getMeaning();
+      else if (hasOwnMeaning(*compiled) && readMeaning)
+        cachedMeaning = readMeaning(cached);
+    }
+  }
+  if (!cachedMeaning) {
+    incomparable.fetch_add(1);
+    return;
+  }
+  if (compiledMeaning.ok() && *compiledMeaning == *cachedMeaning)
     return;
   mismatches.fetch_add(1);
   if (options.onMismatch)
-    options.onMismatch({key, cached.getMeaning(), std::move(meaning)});
+    options.onMismatch({key, *cachedMeaning, std::move(compiledMeaning)});
 }
 
 absl::StatusOr<Artifact>
 CompileCache::Impl::getOrCompile(const CacheKey &key, Compile compile,
-                                 absl::Duration timeout) {
+                                 absl::Duration timeout,
+                                 ReadMeaning readMeaning) {
   bool isTierHit = false;
   FlightCache::Answer answer = memory.getOrMake(
       key,
@@ -254,7 +284,7 @@ CompileCache::Impl::getOrCompile(const CacheKey &key, Compile compile,
   bool isHit = isTierHit || answer.source == FlightCache::Source::Kept;
   if (options.verifyHits && isHit && !isVerifying &&
       (hitsToVerify.fetch_add(1) + 1) % options.verifyInterval == 0)
-    verify(key, artifact, compile);
+    verify(key, artifact, compile, readMeaning);
   return artifact;
 }
 
@@ -319,11 +349,13 @@ CompileCacheStats CompileCache::Impl::getStats() const {
   stats.refused = kept.refused;
   stats.failures = kept.failures;
   stats.abandoned = kept.abandoned;
-  stats.lookups = lookups.load();
+  // In this order: a hit is counted after its lookup.
   stats.lookupHits = lookupHits.load();
+  stats.lookups = lookups.load();
   stats.lookupMisses = stats.lookups - stats.lookupHits;
   stats.verified = verified.load();
   stats.mismatches = mismatches.load();
+  stats.incomparable = incomparable.load();
   stats.timeSaved =
       kept.timeSaved + absl::Nanoseconds(savedByTiersNanoseconds.load());
   stats.memory.hits = kept.kept;
@@ -408,9 +440,18 @@ CompileCache::~CompileCache() {
 absl::StatusOr<Artifact> CompileCache::getOrCompile(const CacheKey &key,
                                                     Compile compile,
                                                     absl::Duration timeout) {
-  if (absl::Status status = impl->checkUsable(); !status.ok())
+  return CacheAccess::getOrCompile(*this, key, compile, timeout, nullptr);
+}
+
+absl::StatusOr<Artifact> CacheAccess::getOrCompile(CompileCache &cache,
+                                                   const CacheKey &key,
+                                                   Compile compile,
+                                                   absl::Duration timeout,
+                                                   ReadMeaning readMeaning) {
+  CompileCache::Impl &impl = *cache.impl;
+  if (absl::Status status = impl.checkUsable(); !status.ok())
     return status;
-  return impl->getOrCompile(key, compile, timeout);
+  return impl.getOrCompile(key, compile, timeout, readMeaning);
 }
 
 absl::StatusOr<std::optional<Artifact>>

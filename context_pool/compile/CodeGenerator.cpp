@@ -21,6 +21,7 @@
 #include "llvm/IR/AutoUpgrade.h"
 #include "llvm/IR/DiagnosticInfo.h"
 #include "llvm/IR/DiagnosticPrinter.h"
+#include "llvm/IR/GCStrategy.h"
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/Module.h"
@@ -28,6 +29,9 @@
 #include "llvm/MC/TargetRegistry.h"
 #include "llvm/Passes/PassBuilder.h"
 #include "llvm/Support/raw_ostream.h"
+
+#include <array>
+#include <set>
 
 using namespace ctxpool;
 using namespace ctxpool::detail;
@@ -75,6 +79,7 @@ public:
 
 private:
   absl::Status checkTarget(mlir::ModuleOp source) const;
+  absl::Status checkFunctions() const;
   absl::Status checkIntrinsics() const;
   absl::Status checkErrors(llvm::StringRef stage) const {
     if (errors.empty())
@@ -139,6 +144,49 @@ absl::Status Emission::checkTarget(mlir::ModuleOp source) const {
   return absl::OkStatus();
 }
 
+/// Functions may ask for what LLVM prints about or ends the process for: a
+/// processor of their own, and a garbage collector.
+absl::Status Emission::checkFunctions() const {
+  std::set<std::array<llvm::StringRef, 3>> checked;
+  for (const llvm::Function &function : *module) {
+    auto failed = [&](const absl::Status &status) {
+      return invalid("function '" + function.getName() +
+                     "': " + std::string(status.message()));
+    };
+    if (function.hasGC() &&
+        llvm::none_of(llvm::GCRegistry::entries(), [&](const auto &entry) {
+          return entry.getName() == function.getGC();
+        }))
+      return failed(invalid("LLVM has no garbage collector '" +
+                            llvm::StringRef(function.getGC()) + "'"));
+
+    auto get = [&](llvm::StringRef attribute, llvm::StringRef otherwise) {
+      return function.hasFnAttribute(attribute)
+                 ? function.getFnAttribute(attribute).getValueAsString()
+                 : otherwise;
+    };
+    constexpr llvm::StringLiteral cpu = "target-cpu", tuning = "tune-cpu",
+                                  features = "target-features";
+    if (llvm::none_of(llvm::ArrayRef({cpu, tuning, features}),
+                      [&](llvm::StringRef attribute) {
+                        return function.hasFnAttribute(attribute);
+                      }))
+      continue;
+    auto [processor, isNew] =
+        checked.insert({get(cpu, machine.getTargetCPU()), get(tuning, ""),
+                        get(features, machine.getTargetFeatureString())});
+    if (!isNew)
+      continue;
+    auto [ownCpu, ownTuning, ownFeatures] = *processor;
+    if (absl::Status status =
+            checkProcessor(machine.getTarget(), machine.getTargetTriple(),
+                           ownCpu, ownTuning, ownFeatures);
+        !status.ok())
+      return failed(status);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Emission::translate(mlir::ModuleOp source) {
   if (absl::Status status = CodeGenerator::checkContext(*source->getContext());
       !status.ok())
@@ -163,6 +211,8 @@ absl::Status Emission::translate(mlir::ModuleOp source) {
   if (llvm::verifyModule(*module, &stream))
     return invalid("LLVM's verifier refuses the translated module: " +
                    llvm::StringRef(broken).rtrim());
+  if (absl::Status status = checkFunctions(); !status.ok())
+    return status;
   return checkErrors("translation to LLVM IR");
 }
 

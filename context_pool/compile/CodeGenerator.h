@@ -58,8 +58,10 @@ public:
   /// Optimised LLVM IR as bitcode.
   ///
   /// Errors: InvalidArgument    - not all of the module is in the LLVM dialect,
-  ///                              it was lowered for another target, or LLVM
-  ///                              refuses it; the message has the reason.
+  ///                              it was lowered for another target, a function
+  ///                              names a processor, feature or garbage collector
+  ///                              that LLVM does not have, or LLVM refuses it;
+  ///                              the message has the reason.
   ///         FailedPrecondition - as `checkContext`.
   absl::StatusOr<Bytes> emitLLVMIR(mlir::ModuleOp module,
                                    StageHook onStage = nullptr) const {

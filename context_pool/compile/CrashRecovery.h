@@ -30,8 +30,7 @@ namespace ctxpool::detail {
 /// While one lives, crashes of code in `runProtected` are recovered from.
 ///
 /// State of the process, shared by all that live and undone with the last:
-/// - the handlers of SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS and
-///   SIGABRT. Signals that are not of protected code go to the handlers that
+/// - the handlers of SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP and SIGABRT. Signals that are not of protected code go to the handlers that
 ///   were there before. Whoever replaces one meanwhile keeps his, and takes
 ///   recovery from that signal.
 /// - if asked to, LLVM's fatal error handler, of which there is one and no way

@@ -64,3 +64,12 @@ std::string PassObserver::describeCurrent() const {
   }
   return absl::StrCat("verifier ", describeProgress());
 }
+
+std::string PassObserver::describeFailure() const {
+  MutexLock lock(mutex);
+  if (finished.empty())
+    return "before the first pass";
+  return absl::StrCat("pass '", finished, "'",
+                      context.isMultithreadingEnabled() ? " or an earlier one"
+                                                        : "");
+}

@@ -25,9 +25,9 @@ class MLIRContext;
 
 namespace ctxpool::detail {
 
-/// Follows the passes that run in a context, and skips those that would begin
-/// after a deadline: MLIR has no other way to end a pipeline from outside. It is
-/// the action handler of the context while it lives.
+/// Follows the passes that run in a context, to name the one at fault, and skips
+/// those that would begin after a deadline: MLIR has no other way to end a
+/// pipeline from outside. It is the action handler of the context while it lives.
 ///
 /// Thread safety: passes may run on several threads.
 class PassObserver {
@@ -46,6 +46,12 @@ public:
   /// What is under way: `pass 'cse'`, or between passes, where the verifier
   /// runs, `verifier after pass 'cse'`. Of one thread.
   std::string describeCurrent() const;
+
+  /// What failed, after the pipeline did: `pass 'cse'`, which for MLIR it is
+  /// also where the verifier refuses what the pass made; or `before the first
+  /// pass`. Where the context has threads, passes of other operations may have
+  /// ended later: `pass 'cse' or an earlier one`.
+  std::string describeFailure() const;
 
 private:
   void observe(llvm::function_ref<void()> action,

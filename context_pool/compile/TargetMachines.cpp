@@ -56,18 +56,18 @@ static bool takesCodeModel(const llvm::Triple &triple,
   return false;
 }
 
-/// What is wrong with CPU and features, which LLVM itself would print, or end
-/// the process for.
-static absl::Status checkProcessor(const llvm::Target &target,
-                                   const llvm::Triple &triple,
-                                   llvm::StringRef cpu,
-                                   llvm::StringRef features) {
+absl::Status detail::checkProcessor(const llvm::Target &target,
+                                    const llvm::Triple &triple,
+                                    llvm::StringRef cpu, llvm::StringRef tuning,
+                                    llvm::StringRef features) {
   std::unique_ptr<llvm::MCSubtargetInfo> known(
       target.createMCSubtargetInfo(triple, "", ""));
   if (!known)
     return invalid("target: '" + triple.str() + "' has no processors in LLVM");
   if (!cpu.empty() && !known->isCPUStringValid(cpu))
     return invalid("cpu: '" + triple.str() + "' has no '" + cpu + "'");
+  if (!tuning.empty() && !known->isCPUStringValid(tuning))
+    return invalid("tuning: '" + triple.str() + "' has no '" + tuning + "'");
 
   for (llvm::StringRef feature : llvm::split(features, ',')) {
     if (feature.empty())
@@ -128,8 +128,9 @@ TargetMachines::create(const CompileRecipe &resolved) {
     machines->codeModel = model;
   }
 
-  if (absl::Status status = checkProcessor(*machines->target, machines->triple,
-                                           resolved.cpu, resolved.features);
+  if (absl::Status status =
+          checkProcessor(*machines->target, machines->triple, resolved.cpu,
+                         /*tuning=*/"", resolved.features);
       !status.ok())
     return status;
   machines->cpu = resolved.cpu;

@@ -12,7 +12,9 @@
 #include "context_pool/CompileCache.h"
 #include "context_pool/support/Mutex.h"
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "llvm/ADT/StringRef.h"
 #include "llvm/Target/TargetMachine.h"
 
 #include <memory>
@@ -28,6 +30,15 @@ namespace ctxpool::detail {
 ///
 /// Thread safety: any number of threads may make the first call at once.
 void initializeTargets();
+
+/// What is wrong with a processor, the one to tune for, and features,
+/// comma-separated, which LLVM itself would print, or end the process for. Either
+/// processor may be empty.
+///
+/// Errors: InvalidArgument - the message names `cpu`, `tuning` or `features`.
+absl::Status checkProcessor(const llvm::Target &target,
+                            const llvm::Triple &triple, llvm::StringRef cpu,
+                            llvm::StringRef tuning, llvm::StringRef features);
 
 /// Target machines of one recipe. One serves one thread at a time and keeps what
 /// it computed for the next, so they are lent out and come back.

@@ -178,7 +178,8 @@ struct KeyPart {
 ///
 /// What does not go in, and has to be in `options` or `extra` where it matters:
 /// the environment, files that passes read, LLVM's command line options, passes
-/// that are set up by code.
+/// that are set up by code, what a context has besides the module (dialects,
+/// interfaces that extensions attach, flags).
 ///
 /// A value. Thread safety: any number of threads may use one at once.
 class ResolvedRecipe {
@@ -297,9 +298,16 @@ struct CompileCacheOptions {
   } mode = Mode::ReadWrite;
 
   /// Whether every `verifyInterval`th hit of `getOrCompile` compiles again, on
-  /// the thread that hit, and compares by `Artifact::getMeaning`. The caller gets
-  /// what was cached; a difference, or an error of the compile, is counted and
-  /// reported. A hit within such a compile is not verified in turn.
+  /// the thread that hit, and compares: equal bytes are no difference, and others
+  /// are none where `Artifact::getMeaning` is equal. The caller gets what was
+  /// cached; a difference, or an error of the compile, is counted and reported. A
+  /// hit within such a compile is not verified in turn.
+  ///
+  /// Counted as `incomparable`, and not reported: other bytes where only one of
+  /// the two says more than its digest, for instance since the cached one was
+  /// written to a tier by a cache that does not verify; and a compile that had no
+  /// time or room (DeadlineExceeded, ResourceExhausted, Cancelled, Aborted,
+  /// Unavailable), which says nothing of its result.
   bool verifyHits = false;
   uint64_t verifyInterval = 100; ///< At least 1.
 
@@ -372,9 +380,10 @@ struct CompileCacheStats {
   uint64_t failures = 0;  ///< Compiles that failed.
   uint64_t abandoned = 0; ///< Waiters that gave up at their deadline.
   uint64_t lookups = 0, lookupHits = 0, lookupMisses = 0;
-  uint64_t verified = 0;    ///< Hits that were compiled again.
-  uint64_t mismatches = 0;  ///< ... and came out different.
-  absl::Duration timeSaved; ///< What the compiles of all hits had cost.
+  uint64_t verified = 0;     ///< Hits that were compiled again.
+  uint64_t mismatches = 0;   ///< ... and came out different.
+  uint64_t incomparable = 0; ///< ... of which nobody can say; see `verifyHits`.
+  absl::Duration timeSaved;  ///< What the compiles of all hits had cost.
   CacheTierStats memory, disk, remote;
 };
 

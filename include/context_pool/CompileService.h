@@ -98,13 +98,12 @@ struct CompileServiceOptions {
 
 /// Counts since the service was created, and, for the last two, of the moment.
 struct CompileServiceStats {
-  uint64_t requests = 0;  ///< Requests that were answered.
-  uint64_t failures = 0;  ///< ... with an error.
-  uint64_t crashes = 0;   ///< Compiles that crashed or threw.
-  uint64_t timeouts = 0;  ///< Pipelines that `timeout` stopped.
-  uint64_t cancelled = 0; ///< Requests that the destructor cancelled.
-  size_t queued = 0;      ///< Requests that wait for a thread.
-  size_t running = 0;     ///< Requests that a thread of the service serves.
+  uint64_t requests = 0; ///< Requests that were answered.
+  uint64_t failures = 0; ///< ... with an error.
+  uint64_t crashes = 0;  ///< Compiles that crashed or threw.
+  uint64_t timeouts = 0; ///< Pipelines that `timeout` stopped.
+  size_t queued = 0;     ///< Requests that wait for a thread.
+  size_t running = 0;    ///< Requests that a thread of the service serves.
 };
 
 /// A compile server: one recipe, any number of modules.
@@ -123,7 +122,7 @@ struct CompileServiceStats {
 /// Errors of a request, by all members that compile:
 ///   InvalidArgument    - the module does not parse, verify, go through the
 ///                        pipeline or through code generation; the message says
-///                        which, and has the diagnostics.
+///                        which, has the diagnostics, and names the pass.
 ///   FailedPrecondition - the module uses a dialect that the pool's contexts do
 ///                        not have, or holds what cannot be digested, copied or
 ///                        written without loss; it is what it itself waits for;
@@ -133,8 +132,14 @@ struct CompileServiceStats {
 ///   Internal           - a pass threw an exception or, with `crashRecovery`, the
 ///                        request crashed; the message names the stage and pass.
 ///                        The context is never used again, nor destroyed.
+///   Aborted            - the thread that compiled ended in a pass
+///                        (`pthread_exit`, `pthread_cancel`). For those who
+///                        waited, and for futures; a thread of the service is
+///                        replaced, and the context is as after a crash.
 ///   What the pool's `onClone` returned.
-/// Errors go to all who wait for the same compile, and are not cached.
+/// Errors go to all who wait for the same compile, and are not cached. Passes are
+/// not named where contexts have an action handler of the template's. Where
+/// contexts have threads, an exception on one of these ends the process.
 ///
 /// Counts of the cache: a request that is still bytes has a context in hand when
 /// it asks; where another thread compiles the same, it gives up (`abandoned`),
@@ -143,10 +148,15 @@ struct CompileServiceStats {
 /// Ownership:     pool and cache must outlive the service.
 /// Thread safety: every member may be called from several threads at once, but
 ///                for the destructor, which no other call may overlap.
-/// Nesting:       a pass may compile by a service, its own included. Where the
-///                pool has a `maxLive`, such a compile waits for no context and
-///                for nobody else's compile, so that none waits for itself. What
-///                a thread of the service submits, it serves itself at once.
+/// Nesting:       a pass may compile by a service, its own included. Where that
+///                one's pool, or one whose contexts the thread holds, has a
+///                `maxLive`, such a compile waits for no context and for nobody
+///                else's compile, so that none waits for itself. What a thread of
+///                a service or in a compile submits, it serves itself at once.
+/// Keys:          say nothing of the pool's template. Services that share a cache
+///                and whose contexts differ in what matters to the pipeline, such
+///                as dialects and the interfaces that extensions bring, need to
+///                differ in `recipe.extra`.
 /// Fork:          a child may destroy the service and make its own of a pool and
 ///                a cache of its own; futures of the parent are never answered
 ///                there.

@@ -155,8 +155,9 @@ public:
   /// A pass manager for `pipeline`, a text with its anchor such as
   /// `builtin.module(canonicalize,cse)`. It is built on the context's first use
   /// of that text and reused as long as the context lives: one for each text,
-  /// some 80 KiB for a pipeline of fifteen passes. A pipeline that is used once
-  /// is better parsed by `mlir::parsePassPipeline`.
+  /// some 80 KiB for a pipeline of fifteen passes. The dialects of operations
+  /// that it nests on, such as `func.func`, are loaded with it. A pipeline that is
+  /// used once is better parsed by `mlir::parsePassPipeline`.
   ///
   /// Ownership: the context's; valid until the lease ends. Run it, and leave its
   ///            passes and settings as they are: later leases get the same one.

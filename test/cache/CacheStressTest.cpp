@@ -117,8 +117,12 @@ void stress(const Disturbances &disturbances) {
         if (!cache->insert(keys[key], artifactFor(key, below(1000))).ok())
           ++unexpected;
       } else if (choice < 152) {
-        if (cache->getStats().memory.bytes > options.memoryBytes)
+        CompileCacheStats stats = cache->getStats();
+        if (stats.memory.bytes > options.memoryBytes)
           ++overfull;
+        // Not as many as a number has that went below zero.
+        if (stats.lookupMisses > stats.lookups)
+          ++unexpected;
       } else if (choice < 153 && disturbances.clears) {
         cache->clear();
       } else {

@@ -452,6 +452,69 @@ TEST(VerifyHitsTest, ArtifactsAreComparedByTheirMeaning) {
   EXPECT_TRUE(verified.mismatches.empty());
 }
 
+TEST(VerifyHitsTest, EqualBytesAreNoDifference) {
+  // Whoever says what they mean.
+  for (bool cachedSays : {false, true})
+    for (bool compiledSays : {false, true}) {
+      Verified verified(1);
+      Artifact same = artifactOf("same");
+      ASSERT_THAT(
+          verified.cache->insert(
+              keyOf(1), cachedSays ? same.withMeaning(keyOf(7).digest) : same),
+          IsOk());
+      ASSERT_THAT(verified.cache->getOrCompile(
+                      keyOf(1),
+                      [&] {
+                        return compiledSays ? same.withMeaning(keyOf(8).digest)
+                                            : same;
+                      }),
+                  IsOk());
+      CompileCacheStats stats = verified.cache->getStats();
+      EXPECT_EQ(stats.verified, 1u);
+      EXPECT_EQ(stats.mismatches, 0u);
+      EXPECT_EQ(stats.incomparable, 0u);
+    }
+}
+
+TEST(VerifyHitsTest, OtherBytesOfWhichOneSaysMoreAreIncomparable) {
+  for (bool cachedSays : {false, true}) {
+    Verified verified(1);
+    auto artifact = [&](const char *bytes, bool says) {
+      Artifact made = artifactOf(bytes);
+      return says ? made.withMeaning(keyOf(7).digest) : made;
+    };
+    ASSERT_THAT(
+        verified.cache->insert(keyOf(1), artifact("@private_1", cachedSays)),
+        IsOk());
+    ASSERT_THAT(
+        verified.cache->getOrCompile(
+            keyOf(1), [&] { return artifact("@private_2", !cachedSays); }),
+        IsOk());
+    CompileCacheStats stats = verified.cache->getStats();
+    EXPECT_EQ(stats.verified, 1u);
+    EXPECT_EQ(stats.incomparable, 1u);
+    EXPECT_EQ(stats.mismatches, 0u);
+    EXPECT_TRUE(verified.mismatches.empty());
+  }
+}
+
+TEST(VerifyHitsTest, ACompileThatHadNoTimeOrRoomIsIncomparable) {
+  for (absl::Status status :
+       {absl::DeadlineExceededError("late"),
+        absl::ResourceExhaustedError("full"),
+        absl::CancelledError("called off"), absl::AbortedError("abandoned"),
+        absl::UnavailableError("gone")}) {
+    Verified verified(1);
+    ASSERT_THAT(verified.cache->insert(keyOf(1), artifactOf("cached")), IsOk());
+    ASSERT_THAT(
+        verified.cache->getOrCompile(
+            keyOf(1), [&]() -> absl::StatusOr<Artifact> { return status; }),
+        IsOk());
+    EXPECT_EQ(verified.cache->getStats().incomparable, 1u) << status;
+    EXPECT_EQ(verified.cache->getStats().mismatches, 0u) << status;
+  }
+}
+
 TEST(VerifyHitsTest, AnErrorOfTheCompileIsADifference) {
   Verified verified(1);
   ASSERT_THAT(verified.cache->insert(keyOf(1), artifactOf("cached")), IsOk());

@@ -211,6 +211,41 @@ TEST_F(CodeGeneratorTest, NamesTheFieldThatLLVMCannotDo) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
+TEST_F(CodeGeneratorTest, RefusesFunctionsThatAskForWhatLLVMDoesNotHave) {
+  const CompileRecipe recipe = recipeFor("x86_64-unknown-linux-gnu");
+  auto emit = [&](llvm::StringRef attributes) {
+    std::string text =
+        ("llvm.func @plain() { llvm.return }\nllvm.func @f() attributes {" +
+         attributes + "} { llvm.return }")
+            .str();
+    return emitObject(text, recipe);
+  };
+  const auto invalid = absl::StatusCode::kInvalidArgument;
+
+  testing::internal::CaptureStderr();
+  EXPECT_THAT(emit(R"(target_cpu = "z80")"),
+              StatusIs(invalid, "function 'f': cpu: "
+                                "'x86_64-unknown-linux-gnu' has no 'z80'"));
+  EXPECT_THAT(
+      emit(R"(target_cpu = "i386")"),
+      StatusIs(invalid, "function 'f': cpu: 'i386' has no 64-bit mode"));
+  EXPECT_THAT(emit(R"(tune_cpu = "z80")"),
+              StatusIs(invalid, "function 'f': tuning: "
+                                "'x86_64-unknown-linux-gnu' has no 'z80'"));
+  EXPECT_THAT(emit(R"(target_features = #llvm.target_features<["+warp"]>)"),
+              StatusIs(invalid, "function 'f': features: "
+                                "'x86_64-unknown-linux-gnu' has no 'warp'"));
+  EXPECT_THAT(emit(R"(garbageCollector = "bin")"),
+              StatusIs(invalid, "function 'f': LLVM has no garbage collector "
+                                "'bin'"));
+  for (llvm::StringRef known :
+       {R"(target_cpu = "haswell")", R"(tune_cpu = "i386")",
+        R"(target_features = #llvm.target_features<["+avx2", "-sse4a"]>)",
+        R"(garbageCollector = "shadow-stack")"})
+    EXPECT_THAT(emit(known), IsOk()) << known.str();
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
 TEST_F(CodeGeneratorTest, RefusesCodeModelsThatTheTargetDoesNotHave) {
   for (llvm::StringRef target : {"x86_64-unknown-linux-gnu",
                                  "aarch64-unknown-linux-gnu",

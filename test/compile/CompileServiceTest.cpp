@@ -101,6 +101,11 @@ struct DoPass : mlir::PassWrapper<DoPass, mlir::OperationPass<mlir::ModuleOp>> {
       else if (name == "fail") {
         function.emitError("will not do it");
         signalPassFailure();
+      } else if (name == "warn") {
+        function.emitWarning("would rather not do it");
+        signalPassFailure();
+      } else if (name == "silent") {
+        signalPassFailure();
       } else if (auto action = actions().find(name.str());
                  action != actions().end())
         action->second(getOperation());
@@ -174,8 +179,11 @@ protected:
 
   /// ... for one of several threads: in a context that lives as long as the test.
   mlir::ModuleOp parseModuleOnThread(int number) {
+    return parseModuleThatDoes("nothing", number);
+  }
+  mlir::ModuleOp parseModuleThatDoes(llvm::StringRef name, int number = 0) {
     auto own = *smallTemplate()->clone();
-    auto module = parse(*own, goodModule(number));
+    auto module = parse(*own, moduleThatDoes(name, number));
     std::lock_guard<std::mutex> lock(ofThreadsMutex);
     ofThreads.emplace_back(std::move(own), std::move(module));
     return *ofThreads.back().second;
@@ -242,6 +250,10 @@ TEST_F(CompileServiceTest, CreateNamesTheFieldThatIsOutOfItsRange) {
   EXPECT_THAT(
       create([](auto &o) { o.recipe.pipeline = "builtin.module(no-such)"; }),
       StatusIs(Code::kInvalidArgument, "no-such"));
+  EXPECT_THAT(create([](auto &o) { o.recipe.pipeline = ""; }),
+              StatusIs(Code::kInvalidArgument, "recipe.pipeline"));
+  EXPECT_THAT(create([](auto &o) { o.recipe.target = "toaster-acme-none"; }),
+              StatusIs(Code::kInvalidArgument, "target 'toaster-acme-none'"));
   EXPECT_THAT(create([](auto &o) { o.recipe.pipeline = "func.func(cse)"; }),
               StatusIs(Code::kInvalidArgument,
                        "recipe.pipeline = func.func(cse), expected "
@@ -270,7 +282,10 @@ TEST_F(CompileServiceTest, TimeoutAndCrashRecoveryNeedTheActionHandler) {
       contextTemplate, ContextTemplate::create(std::move(templateOptions)));
   makePool({}, contextTemplate);
 
-  EXPECT_THAT(CompileService::create(*pool, nullptr, options), IsOk());
+  // Without them it stays the template's, and nobody knows of passes.
+  EXPECT_THAT(makeService()->compileSource(moduleThatDoes("silent")),
+              StatusIs(Code::kInvalidArgument, "pipeline: MLIR does not say"));
+  EXPECT_EQ(pool->getStats().retiredByDrift, 0u);
   options.timeout = absl::Hours(1);
   EXPECT_THAT(CompileService::create(*pool, nullptr, options),
               StatusIs(Code::kFailedPrecondition, "action handler"));
@@ -326,6 +341,26 @@ TEST_F(CompileServiceTest, OutputsOfLLVMAreBitcodeAndObjects) {
   EXPECT_EQ(call<int>(*executable, "add", 40, 2), 42);
 }
 
+TEST_F(CompileServiceTest, AModuleWithoutFunctionsIsAnEmptyObject) {
+  makePool({}, compilingTemplate());
+  options.recipe.pipeline = "builtin.module()";
+  options.output = Output::Object;
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(object,
+                               makeService()->compileSource("module {}"));
+  EXPECT_THAT(Executable::load(object), IsOk());
+}
+
+TEST_F(CompileServiceTest, CodeOfWhatIsNotLoweredIsInvalidArgument) {
+  makePool({}, compilingTemplate());
+  options.recipe.pipeline = "builtin.module(convert-arith-to-llvm)";
+  for (Output output : {Output::LLVMIR, Output::Object}) {
+    options.output = output;
+    EXPECT_THAT(makeService()->compileSource(addition, "request.mlir"),
+                StatusIs(Code::kInvalidArgument,
+                         "compiling request.mlir: translation to LLVM IR"));
+  }
+}
+
 TEST_F(CompileServiceTest, OutputsHaveKeysOfTheirOwn) {
   makePool({}, compilingTemplate());
   makeCache();
@@ -339,6 +374,19 @@ TEST_F(CompileServiceTest, OutputsHaveKeysOfTheirOwn) {
     kinds.insert(artifact.getKind().str());
   }
   EXPECT_EQ(kinds.size(), 3u);
+}
+
+TEST_F(CompileServiceTest, CompileRunsOnTheCallingThread) {
+  std::thread::id compiledOn;
+  actions()["where"] = [&](mlir::ModuleOp) {
+    compiledOn = std::this_thread::get_id();
+  };
+  auto service = makeService();
+  EXPECT_THAT(service->compileSource(moduleThatDoes("where")), IsOk());
+  EXPECT_EQ(compiledOn, std::this_thread::get_id());
+  compiledOn = {};
+  EXPECT_THAT(service->compile(parseModule(moduleThatDoes("where"))), IsOk());
+  EXPECT_EQ(compiledOn, std::this_thread::get_id());
 }
 
 TEST_F(CompileServiceTest, CompileLeavesTheModuleAsItIs) {
@@ -408,16 +456,54 @@ TEST_F(CompileServiceTest, AFailingPassIsInvalidArgumentWithItsDiagnostics) {
   makeCache();
   auto service = makeService();
   for (int round = 0; round < 2; ++round)
-    EXPECT_THAT(
-        service->compileSource(moduleThatDoes("fail"), "request.mlir"),
-        StatusIs(Code::kInvalidArgument,
-                 "compiling request.mlir: pipeline: \"request.mlir\":1:1: "
-                 "error: will not do it"));
-  EXPECT_THAT(
-      service->compile(parseModule(moduleThatDoes("fail"))),
-      StatusIs(Code::kInvalidArgument, "compiling a module: pipeline: "));
+    EXPECT_THAT(service->compileSource(moduleThatDoes("fail"), "request.mlir"),
+                StatusIs(Code::kInvalidArgument,
+                         "compiling request.mlir: pipeline: pass 'test-do': "
+                         "\"request.mlir\":1:1: error: will not do it"));
+  EXPECT_THAT(service->compile(parseModule(moduleThatDoes("fail"))),
+              StatusIs(Code::kInvalidArgument,
+                       "compiling a module: pipeline: pass 'test-do': "));
   // Errors are not cached.
   EXPECT_EQ(cache->getStats().compiles, 3u);
+}
+
+TEST_F(CompileServiceTest, AFailingPassIsNamedWhereItDoesNotSayWhy) {
+  for (bool recovers : {false, true}) {
+    options.crashRecovery = recovers;
+    auto service = makeService();
+    EXPECT_THAT(
+        service->compileSource(moduleThatDoes("silent"), "request.mlir"),
+        StatusIs(Code::kInvalidArgument,
+                 "compiling request.mlir: pipeline: pass 'test-do': "
+                 "MLIR does not say why"));
+    EXPECT_THAT(service->compileSource(moduleThatDoes("warn"), "request.mlir"),
+                StatusIs(Code::kInvalidArgument,
+                         "compiling request.mlir: pipeline: pass 'test-do': "
+                         "\"request.mlir\":1:1: warning: would rather not"));
+  }
+}
+
+TEST_F(CompileServiceTest, APassThatLeavesWhatDoesNotVerifyIsNamed) {
+  actions()["break"] = [](mlir::ModuleOp module) {
+    module.walk([](mlir::func::ReturnOp op) { op->erase(); });
+  };
+  EXPECT_THAT(makeService()->compileSource(addition.str() +
+                                           "func.func private @break()"),
+              StatusIs(Code::kInvalidArgument,
+                       "pipeline: pass 'test-do': \"<source>\":"));
+}
+
+TEST_F(CompileServiceTest, WhereContextsHaveThreadsThePassMayBeAnEarlierOne) {
+  llvm::DefaultThreadPool threads(llvm::hardware_concurrency(2));
+  ContextTemplateOptions templateOptions = smallTemplateOptions();
+  templateOptions.threadPool = &threads;
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(
+      contextTemplate, ContextTemplate::create(std::move(templateOptions)));
+  makePool({}, contextTemplate);
+  EXPECT_THAT(makeService()->compileSource(moduleThatDoes("silent")),
+              StatusIs(Code::kInvalidArgument,
+                       "pipeline: pass 'test-do' or an earlier one: MLIR"));
+  pool.reset();
 }
 
 TEST_F(CompileServiceTest, AModuleThatDoesNotVerifyIsInvalidArgument) {
@@ -452,6 +538,21 @@ TEST_F(CompileServiceTest, ADialectThatContextsLackIsFailedPrecondition) {
               StatusIs(Code::kFailedPrecondition, "math"));
   EXPECT_THAT(answerOf(service->submit(*module)),
               StatusIs(Code::kFailedPrecondition, "math"));
+}
+
+TEST_F(CompileServiceTest, ExtraTellsServicesOfDifferentTemplatesApart) {
+  makeCache();
+  std::set<const char *> artifacts;
+  for (const char *extra : {"", "full"}) {
+    options.recipe.extra = {extra};
+    for (const auto &contextTemplate : {smallTemplate(), fullTemplate()}) {
+      makePool({}, contextTemplate);
+      CTXPOOL_ASSERT_OK_AND_ASSIGN(artifact,
+                                   makeService()->compileSource(addition));
+      artifacts.insert(artifact.getBytes().data());
+    }
+  }
+  EXPECT_EQ(artifacts.size(), 2u);
 }
 
 TEST_F(CompileServiceTest, SourcesShareArtifactsWithModules) {
@@ -547,6 +648,70 @@ TEST_F(CompileServiceTest, VerifiedHitsSeeThroughNamesOfPrivateSymbols) {
     EXPECT_THAT(service->compile(parseModule(moduleThatDoes("show"))), IsOk());
   EXPECT_EQ(cache->getStats().verified, 2u);
   EXPECT_EQ(cache->getStats().mismatches, 1u);
+}
+
+/// What the service makes of `text`, put under its key into a cache that
+/// verifies by somebody who does not; then it is asked for.
+class VerifiedHitOfServiceTest : public CompileServiceTest {
+protected:
+  void ask(llvm::StringRef text, const Artifact &cached) {
+    CompileCacheOptions verifying;
+    verifying.verifyHits = true;
+    verifying.verifyInterval = 1;
+    makeCache(verifying);
+    auto service = makeService();
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(
+        recipe, ResolvedRecipe::create(service->getOptions().recipe));
+    mlir::ModuleOp module = parseModule(text);
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(digest, fingerprint(module));
+    CacheKey key = recipe.makeKey(digest);
+    ASSERT_THAT(cache->insert(key, cached), IsOk());
+    EXPECT_THAT(service->compile(module), IsOk());
+    EXPECT_THAT(service->compileSource(text), IsOk());
+    EXPECT_EQ(cache->getStats().verified, 2u);
+  }
+  absl::StatusOr<Artifact> compileWithoutVerifying(llvm::StringRef text) {
+    return CompileService::create(*pool, nullptr, options)
+        .value()
+        ->compileSource(text);
+  }
+};
+
+TEST_F(VerifiedHitOfServiceTest, ModulesOfACacheThatDoesNotVerifyAreCompared) {
+  // One context is enough for that.
+  limitContexts(1);
+  std::atomic<int> number{0};
+  actions()["hide"] = [&](mlir::ModuleOp module) {
+    auto builder = mlir::OpBuilder::atBlockBegin(module.getBody());
+    mlir::func::FuncOp::create(builder, module.getLoc(),
+                               "made" + std::to_string(++number),
+                               builder.getFunctionType({}, {}))
+        .setPrivate();
+  };
+  std::string text = addition.str() + moduleThatDoes("hide");
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(cached, compileWithoutVerifying(text));
+  ask(text, cached);
+  EXPECT_EQ(cache->getStats().mismatches, 0u);
+  EXPECT_EQ(cache->getStats().incomparable, 0u);
+
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(other, compileWithoutVerifying(goodModule()));
+  ask(text, other);
+  EXPECT_EQ(cache->getStats().mismatches, 2u);
+  EXPECT_EQ(cache->getStats().incomparable, 0u);
+}
+
+TEST_F(VerifiedHitOfServiceTest, CodeOfACacheThatDoesNotVerifyIsIncomparable) {
+  makePool({}, compilingTemplate());
+  options.recipe.pipeline =
+      "builtin.module(convert-arith-to-llvm,convert-func-to-llvm)";
+  options.output = Output::Object;
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(cached, compileWithoutVerifying(addition));
+  ask(addition, cached);
+  EXPECT_EQ(cache->getStats().mismatches, 0u);
+  EXPECT_EQ(cache->getStats().incomparable, 0u);
+  ask(addition, Artifact::copyOf("object", "with names of another run"));
+  EXPECT_EQ(cache->getStats().mismatches, 0u);
+  EXPECT_EQ(cache->getStats().incomparable, 2u);
 }
 
 //===----------------------------------------------------------------------===//
@@ -776,6 +941,86 @@ TEST_F(CompileServiceTest, ANestedCompileDoesNotWaitForAContextAtMaxLive) {
   }
 }
 
+TEST_F(CompileServiceTest, ThatGoesForContextsOfOtherPoolsAsWell) {
+  // Others may hold one of those, and wait for one of these.
+  limitContexts(1);
+  auto outer = makeService();
+  std::unique_ptr<ContextPool> outerPool = std::move(pool);
+  limitContexts(1);
+  auto inner = makeService();
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(lease, pool->acquire());
+  absl::Status status;
+  actions()["nest"] = [&](mlir::ModuleOp) {
+    status = inner->compileSource(goodModule()).status();
+  };
+  EXPECT_THAT(answerOf(outer->submitSource(moduleThatDoes("nest"))), IsOk());
+  EXPECT_THAT(status, StatusIs(Code::kResourceExhausted,
+                               "a compile out of a compile does not wait"));
+  lease.release();
+  outer.reset();
+}
+
+TEST_F(CompileServiceTest, WhoHoldsALimitedContextWaitsForNobodysCompile) {
+  makeCache();
+  limitContexts(1);
+  auto outer = makeService();
+  std::unique_ptr<ContextPool> outerPool = std::move(pool);
+  makePool();
+  auto inner = makeService();
+  PhaseGate gate;
+  std::atomic<int> compiles{0};
+  actions()["once"] = [&](mlir::ModuleOp) {
+    if (++compiles != 1)
+      return;
+    gate.open(1);
+    gate.await(2);
+  };
+  actions()["nest"] = [&](mlir::ModuleOp) {
+    EXPECT_THAT(inner->compileSource(moduleThatDoes("once")), IsOk());
+    EXPECT_THAT(inner->compile(parseModuleThatDoes("once")), IsOk());
+  };
+  auto first = inner->submitSource(moduleThatDoes("once"));
+  gate.await(1);
+  EXPECT_THAT(answerOf(outer->submitSource(moduleThatDoes("nest"))), IsOk());
+  EXPECT_EQ(compiles, 3);
+  gate.open(2);
+  EXPECT_THAT(answerOf(std::move(first)), IsOk());
+  outer.reset();
+}
+
+TEST_F(CompileServiceTest, WhatACompileSubmitsItServesItself) {
+  options.threads = 1;
+  options.queueCapacity = 1;
+  auto other = makeService();
+  auto service = makeService();
+  std::vector<std::thread::id> servedOn;
+  std::mutex mutex;
+  actions()["where"] = [&](mlir::ModuleOp) {
+    std::lock_guard<std::mutex> lock(mutex);
+    servedOn.push_back(std::this_thread::get_id());
+  };
+  std::thread::id outerThread;
+  actions()["nest"] = [&](mlir::ModuleOp) {
+    outerThread = std::this_thread::get_id();
+    for (CompileService *to : {service.get(), other.get()}) {
+      auto ofSource = to->submitSource(moduleThatDoes("where"));
+      auto ofModule = to->submit(parseModuleThatDoes("where"));
+      EXPECT_TRUE(isReady(ofSource) && isReady(ofModule));
+      EXPECT_THAT(ofSource.get(), IsOk());
+      EXPECT_THAT(ofModule.get(), IsOk());
+    }
+  };
+  const std::string nest = moduleThatDoes("nest");
+  for (bool onThreadOfService : {false, true}) {
+    servedOn.clear();
+    EXPECT_THAT(onThreadOfService ? answerOf(service->submitSource(nest))
+                                  : service->compileSource(nest),
+                IsOk());
+    EXPECT_EQ(servedOn, std::vector<std::thread::id>(4, outerThread));
+    EXPECT_EQ(outerThread != std::this_thread::get_id(), onThreadOfService);
+  }
+}
+
 TEST_F(CompileServiceTest, NestedCompilesOfEachOthersModulesDoNotWait) {
   // Two threads with a context each that both want what the other is making.
   limitContexts(2);
@@ -902,8 +1147,8 @@ TEST_F(CompileServiceTest, ACrashIsAnInternalErrorThatNamesThePass) {
            {"fatal", "fatal error: cannot do it"},
            {"usage", "fatal error: may not do it"},
            {"throw", "exception: did not do it"}}) {
-    auto isCrash =
-        StatusIs(Code::kInternal, "pass 'test-do': crashed: " + reason);
+    auto isCrash = StatusIs(Code::kInternal,
+                            ": pipeline: pass 'test-do': crashed: " + reason);
     mlir::ModuleOp module = parseModule(moduleThatDoes(name));
     EXPECT_THAT(service->compile(module), isCrash);
     EXPECT_THAT(service->compileSource(moduleThatDoes(name)), isCrash);
@@ -956,35 +1201,74 @@ TEST_F(CompileServiceTest, AnExceptionIsAnInternalErrorWithoutCrashRecovery) {
   auto service = makeService();
   EXPECT_THAT(
       service->compileSource(moduleThatDoes("throw")),
-      StatusIs(Code::kInternal, "pipeline: crashed: exception: did not do it"));
+      StatusIs(Code::kInternal,
+               "pipeline: pass 'test-do': crashed: exception: did not do it"));
   EXPECT_THAT(service->compileSource(goodModule()), IsOk());
   EXPECT_EQ(pool->getStats().abandoned, 1u);
 }
 
-TEST_F(CompileServiceTest, EveryoneWhoWaitsForACompileThatCrashesIsTold) {
-  makeCache();
-  PhaseGate gate;
-  actions()["await"] = [&](mlir::ModuleOp) {
-    gate.open(1);
-    gate.await(2);
-    abort();
+TEST_F(CompileServiceTest, EveryoneWhoWaitsForACompileThatDoesNotReturnIsTold) {
+  expectLeaks();
+  struct End {
+    bool recovers;
+    std::function<void()> end;
+    Code code;
+    const char *message;
   };
-  auto service = makeCrashProofService();
-  mlir::ModuleOp module = parseModule(moduleThatDoes("await"));
-  std::thread leader([&] {
-    EXPECT_THAT(service->compile(module), StatusIs(Code::kInternal, "Aborted"));
-  });
-  gate.await(1);
-  std::vector<std::thread> waiters;
-  for (int thread = 0; thread < 4; ++thread)
-    waiters.emplace_back([&] {
-      EXPECT_THAT(service->compile(module),
-                  StatusIs(Code::kInternal, "Aborted"));
-    });
-  gate.open(2);
-  leader.join();
-  for (std::thread &waiter : waiters)
-    waiter.join();
+  for (const End &end : std::vector<End>{
+           {true, [] { abort(); }, Code::kInternal, "Aborted"},
+           {false, [] { throw std::runtime_error("out of luck"); },
+            Code::kInternal, "exception: out of luck"},
+           {false, [] { pthread_exit(nullptr); }, Code::kAborted, "ended"},
+           {true, [] { pthread_exit(nullptr); }, Code::kAborted, "ended"}}) {
+    makePool();
+    makeCache();
+    PhaseGate gate;
+    actions()["await"] = [&](mlir::ModuleOp) {
+      gate.open(1);
+      EXPECT_TRUE(eventually([&] { return cache->getStats().joined == 4; }));
+      end.end();
+    };
+    options.crashRecovery = end.recovers;
+    auto service = makeService();
+    mlir::ModuleOp module = parseModule(moduleThatDoes("await"));
+    // Not of the service, which may be the thread that ends.
+    std::thread leader([&] { (void)service->compile(module); });
+    gate.await(1);
+    std::vector<std::thread> waiters;
+    for (int thread = 0; thread < 4; ++thread)
+      waiters.emplace_back([&] {
+        EXPECT_THAT(service->compile(module), StatusIs(end.code, end.message));
+      });
+    leader.join();
+    for (std::thread &waiter : waiters)
+      waiter.join();
+
+    EXPECT_EQ(pool->getStats().abandoned, 1u);
+    actions()["await"] = [](mlir::ModuleOp) {};
+    EXPECT_THAT(service->compile(module), IsOk());
+  }
+}
+
+TEST_F(CompileServiceTest, AThreadThatEndsInARequestIsReplaced) {
+  expectLeaks();
+  options.threads = 1;
+  actions()["end"] = [](mlir::ModuleOp) { pthread_exit(nullptr); };
+  auto service = makeService();
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_THAT(answerOf(service->submitSource(moduleThatDoes("end"))),
+                StatusIs(Code::kAborted, "the thread that served"));
+    EXPECT_THAT(answerOf(service->submitSource(goodModule())), IsOk());
+  }
+  EXPECT_EQ(service->getStats().requests, 6u);
+  EXPECT_EQ(service->getStats().failures, 3u);
+  // Also of one that the destructor waits for.
+  std::vector<CompileService::Future> futures;
+  futures.push_back(service->submitSource(moduleThatDoes("end")));
+  futures.push_back(service->submitSource(goodModule()));
+  service.reset();
+  EXPECT_THAT(answerOf(std::move(futures[0])), StatusIs(Code::kAborted, ""));
+  EXPECT_THAT(answerOf(std::move(futures[1])), IsOk());
 }
 
 TEST_F(CompileServiceTest, ACrashOfANestedCompileIsTheNestedOnes) {

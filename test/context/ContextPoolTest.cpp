@@ -1155,6 +1155,15 @@ mlir::LogicalResult runOn(ContextLease &lease, llvm::StringRef pipeline) {
   return (*passManager)->run(*module);
 }
 
+/// Runs on functions only, and says so to pass managers.
+struct AnchoredPass
+    : public mlir::PassWrapper<AnchoredPass,
+                               mlir::OperationPass<mlir::func::FuncOp>> {
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(AnchoredPass)
+  llvm::StringRef getArgument() const override { return "test-anchored"; }
+  void runOnOperation() override {}
+};
+
 TEST(ContextPoolTest, APassManagerIsReusedWhileItsContextLives) {
   registerPasses();
   auto pool = makePool();
@@ -1175,6 +1184,24 @@ TEST(ContextPoolTest, APassManagerIsReusedWhileItsContextLives) {
     EXPECT_EQ(*lease.getPassManager(std::string(two)), managerOfTwo);
   });
   EXPECT_NE(managerOfOne, managerOfTwo);
+}
+
+TEST(ContextPoolTest, APassManagerServesModulesWhoseDialectsComeLater) {
+  static mlir::PassRegistration<AnchoredPass> registration;
+  auto pool =
+      makePool(foreground(), templateWith([](ContextTemplateOptions &options) {
+                 options.preload.emplace(); // Nothing.
+               }));
+  const char *pipeline =
+      "builtin.module(func.func(test-anchored),any(func.func(test-anchored)))";
+  for (llvm::StringRef text :
+       {"module {}", "func.func @f() { return }", "module {}"})
+    lendTo(*pool, [&](ContextLease &lease) {
+      CTXPOOL_ASSERT_OK_AND_ASSIGN(passManager, lease.getPassManager(pipeline));
+      auto module = mlir::parseSourceString<mlir::ModuleOp>(text, lease.get());
+      EXPECT_TRUE(succeeded(passManager->run(*module)))
+          << toString(lease.takeDiagnostics());
+    });
 }
 
 TEST(ContextPoolTest, APassManagerRunsThePipelineOnItsAnchor) {
