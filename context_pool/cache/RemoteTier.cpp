@@ -16,11 +16,14 @@
 #include "context_pool/support/Mutex.h"
 #include "context_pool/support/Thread.h"
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallVector.h"
 
 #include <algorithm>
 #include <hiredis/hiredis.h>
+#include <map>
 #include <set>
 #include <utility>
 #include <vector>
@@ -39,8 +42,9 @@ constexpr std::chrono::seconds longestIdle(60);
 /// they expire.
 constexpr size_t maxRejectedKeys = 4096;
 
-/// Clearing goes on for as long as it gets on, within reason.
+/// What goes through all names goes on for as long as it gets on, within reason.
 constexpr std::chrono::minutes longestClear(5);
+constexpr std::chrono::hours longestReading(1);
 
 class RedisTier final : public RemoteTier {
 public:
@@ -58,6 +62,9 @@ public:
   absl::Status checkReady() const override;
   CacheTierStats getStats() const override;
   RemoteTierState getState() const override;
+  absl::StatusOr<RemoteServerCounts> countDeleted() override;
+  absl::StatusOr<std::vector<TierEntry>> list() override;
+  absl::StatusOr<TierVerification> verify() override;
 
 private:
   struct IdleConnection {
@@ -77,6 +84,14 @@ private:
   absl::StatusOr<RedisReply> exchange(llvm::ArrayRef<llvm::StringRef> command,
                                       const ReplyLimits &replyLimits,
                                       const TimeLimits &limits);
+  using VisitNames =
+      llvm::function_ref<absl::Status(llvm::ArrayRef<llvm::StringRef> names)>;
+  absl::Status forEachPage(const TimeLimits &limits, VisitNames visit);
+  using VisitName = llvm::function_ref<absl::Status(
+      llvm::StringRef name, const CacheKey &key, const TimeLimits &limits)>;
+  absl::Status forEachName(VisitName visit);
+  absl::StatusOr<std::optional<TierEntry>>
+  describe(llvm::StringRef name, const CacheKey &key, const TimeLimits &limits);
   std::unique_ptr<RedisConnection> takeIdle();
   absl::StatusOr<std::unique_ptr<RedisConnection>>
   connect(const TimeLimits &limits);
@@ -359,51 +374,226 @@ absl::Status RedisTier::put(const CacheKey &key, const Artifact &artifact,
   return absl::OkStatus();
 }
 
-absl::Status RedisTier::clear() {
-  if (absl::Status status = admit(); !status.ok())
-    return status;
-  // Names of exactly our form, and so of a known length.
+/// Calls `visit` with names of exactly our form, some at a time and perhaps more
+/// than once.
+absl::Status RedisTier::forEachPage(const TimeLimits &limits,
+                                    VisitNames visit) {
+  // They are of a known length.
   std::string pattern =
       format.getPrefix() + std::string(2 * sizeof(Fingerprint::bytes), '?');
   ReplyLimits replyLimits;
   replyLimits.elements = 1 << 16;
-  Clock::time_point start = Clock::now();
-  TimeLimits limits = startCall(longestClear);
   std::string cursor = "0";
   do {
     absl::StatusOr<RedisReply> scanned =
         exchange({"SCAN", cursor, "MATCH", pattern, "COUNT", "1000"},
                  replyLimits, limits);
     if (!scanned.ok())
-      return fail(scanned.status(), start);
+      return scanned.status();
     const redisReply &page = **scanned;
     if (page.type != REDIS_REPLY_ARRAY || page.elements != 2 ||
         page.element[0]->type != REDIS_REPLY_STRING ||
         page.element[1]->type != REDIS_REPLY_ARRAY)
-      return fail(absl::DataLossError("the reply to SCAN is not a page"),
-                  start);
+      return absl::DataLossError("the reply to SCAN is not a page");
     cursor.assign(page.element[0]->str, page.element[0]->len);
 
-    llvm::ArrayRef<redisReply *> names(page.element[1]->element,
-                                       page.element[1]->elements);
-    llvm::SmallVector<llvm::StringRef, 0> command = {"UNLINK"};
-    for (const redisReply *name : names) {
-      llvm::StringRef text;
-      if (name->type == REDIS_REPLY_STRING)
-        text = llvm::StringRef(name->str, name->len);
-      // A server that lies must not make anybody delete other names.
-      if (text.size() == pattern.size() && text.starts_with(format.getPrefix()))
-        command.push_back(text);
+    llvm::SmallVector<llvm::StringRef, 0> names;
+    for (const redisReply *name : llvm::ArrayRef<redisReply *>(
+             page.element[1]->element, page.element[1]->elements)) {
+      if (name->type != REDIS_REPLY_STRING)
+        continue;
+      // A server that lies must not make anybody touch other names.
+      llvm::StringRef text(name->str, name->len);
+      if (format.parseName(text))
+        names.push_back(text);
     }
-    if (command.size() == 1)
+    if (names.empty())
       continue;
-    if (absl::Status status = exchange(command, ReplyLimits(), limits).status();
-        !status.ok())
-      return fail(status, start);
+    if (absl::Status status = visit(names); !status.ok())
+      return status;
   } while (cursor != "0");
+  return absl::OkStatus();
+}
+
+absl::Status RedisTier::clear() {
+  if (absl::Status status = admit(); !status.ok())
+    return status;
+  Clock::time_point start = Clock::now();
+  TimeLimits limits = startCall(longestClear);
+  absl::Status status =
+      forEachPage(limits, [&](llvm::ArrayRef<llvm::StringRef> names) {
+        llvm::SmallVector<llvm::StringRef, 0> command = {"UNLINK"};
+        command.append(names.begin(), names.end());
+        return exchange(command, ReplyLimits(), limits).status();
+      });
+  if (!status.ok())
+    return fail(status, start);
   circuit.succeeded();
   return absl::OkStatus();
 }
+
+//===----------------------------------------------------------------------===//
+// For people
+//===----------------------------------------------------------------------===//
+
+absl::StatusOr<RemoteServerCounts> RedisTier::countDeleted() {
+  if (absl::Status status = admit(); !status.ok())
+    return status;
+  ReplyLimits replyLimits;
+  replyLimits.stringBytes = 1 << 20;
+  Clock::time_point start = Clock::now();
+  absl::StatusOr<RedisReply> reply =
+      exchange({"INFO", "stats"}, replyLimits, startCall());
+  // Who may not ask may still use the tier.
+  if (absl::IsFailedPrecondition(reply.status()))
+    return named(reply.status());
+  if (!reply.ok())
+    return fail(reply.status(), start);
+  circuit.succeeded();
+  RemoteServerCounts counts;
+  bool isKnown = (*reply)->type == REDIS_REPLY_STRING;
+  for (auto [field, count] : {std::pair("\nevicted_keys:", &counts.evicted),
+                              {"\nexpired_keys:", &counts.expired}}) {
+    if (!isKnown)
+      break;
+    llvm::StringRef text = llvm::StringRef((*reply)->str, (*reply)->len);
+    text = text.split(field).second;
+    isKnown = !text.consumeInteger(10, *count);
+  }
+  if (!isKnown)
+    return named(absl::DataLossError("the reply to INFO lacks the counts"));
+  return counts;
+}
+
+/// Calls `visit` once for each of our names.
+absl::Status RedisTier::forEachName(VisitName visit) {
+  if (absl::Status status = admit(); !status.ok())
+    return status;
+  Clock::time_point start = Clock::now();
+  TimeLimits limits = startCall(longestReading);
+  std::set<Fingerprint> visited;
+  absl::Status status = forEachPage(
+      limits, [&](llvm::ArrayRef<llvm::StringRef> names) -> absl::Status {
+        for (llvm::StringRef name : names) {
+          CacheKey key = *format.parseName(name);
+          if (!visited.insert(key.digest).second)
+            continue;
+          if (absl::Status status = visit(name, key, limits); !status.ok())
+            return status;
+        }
+        return absl::OkStatus();
+      });
+  if (!status.ok())
+    return fail(status, start);
+  circuit.succeeded();
+  return absl::OkStatus();
+}
+
+/// Whether the server says that a name holds something else than a string.
+static bool isWrongType(const absl::Status &status) {
+  return absl::IsFailedPrecondition(status) &&
+         absl::StrContains(status.message(), ": WRONGTYPE ");
+}
+
+/// What a name holds; nothing where that has gone.
+absl::StatusOr<std::optional<TierEntry>>
+RedisTier::describe(llvm::StringRef name, const CacheKey &key,
+                    const TimeLimits &limits) {
+  TierEntry entry;
+  entry.key = key;
+  absl::StatusOr<RedisReply> left =
+      exchange({"PTTL", name}, ReplyLimits(), limits);
+  if (!left.ok())
+    return left.status();
+  // -1: it does not expire; -2: it is not there.
+  if ((*left)->type != REDIS_REPLY_INTEGER || (*left)->integer < -2)
+    return absl::DataLossError("the reply to PTTL is not a time");
+  if ((*left)->integer == -2)
+    return std::nullopt;
+  if ((*left)->integer >= 0)
+    entry.expiresIn = absl::Milliseconds((*left)->integer);
+
+  std::string last = std::to_string(RemoteValueFormat::peekedBytes - 1);
+  absl::StatusOr<RedisReply> value =
+      exchange({"GETRANGE", name, "0", last}, ReplyLimits(), limits);
+  if (isWrongType(value.status()))
+    return entry;
+  if (!value.ok())
+    return value.status();
+  if ((*value)->type != REDIS_REPLY_STRING)
+    return absl::DataLossError("the reply to GETRANGE is not a string");
+  if (std::optional<RemoteValueSummary> summary =
+          format.peek(llvm::StringRef((*value)->str, (*value)->len))) {
+    entry.kind = std::move(summary->kind);
+    entry.bytes = summary->bytes;
+    entry.compileCost = summary->compileCost;
+  }
+  return entry;
+}
+
+absl::StatusOr<std::vector<TierEntry>> RedisTier::list() {
+  std::map<Fingerprint, TierEntry> found;
+  absl::Status status =
+      forEachName([&](llvm::StringRef name, const CacheKey &key,
+                      const TimeLimits &limits) -> absl::Status {
+        absl::StatusOr<std::optional<TierEntry>> entry =
+            describe(name, key, limits);
+        if (!entry.ok())
+          return entry.status();
+        if (*entry)
+          found.emplace(key.digest, **std::move(entry));
+        return absl::OkStatus();
+      });
+  if (!status.ok())
+    return status;
+  std::vector<TierEntry> entries;
+  entries.reserve(found.size());
+  for (auto &[key, entry] : found)
+    entries.push_back(std::move(entry));
+  return entries;
+}
+
+absl::StatusOr<TierVerification> RedisTier::verify() {
+  TierVerification verification;
+  ReplyLimits replyLimits;
+  replyLimits.stringBytes = format.getMaxValueBytes();
+  absl::Status status = forEachName([&](llvm::StringRef name,
+                                        const CacheKey &key,
+                                        const TimeLimits &limits)
+                                        -> absl::Status {
+    absl::StatusOr<RedisReply> reply =
+        exchange({"GET", name}, replyLimits, limits);
+    bool isDamaged =
+        absl::IsOutOfRange(reply.status()) || isWrongType(reply.status());
+    if (!reply.ok() && !isDamaged)
+      return reply.status();
+    if (reply.ok() && (*reply)->type == REDIS_REPLY_NIL)
+      return absl::OkStatus();
+    ++verification.entries;
+    if (!isDamaged && (*reply)->type == REDIS_REPLY_STRING &&
+        format.decode(name, llvm::StringRef((*reply)->str, (*reply)->len)).ok())
+      return absl::OkStatus();
+    absl::StatusOr<std::optional<TierEntry>> entry =
+        describe(name, key, limits);
+    if (!entry.ok())
+      return entry.status();
+    TierEntry gone;
+    gone.key = key;
+    verification.damaged.push_back(entry->value_or(std::move(gone)));
+    return absl::OkStatus();
+  });
+  if (!status.ok())
+    return status;
+  llvm::sort(verification.damaged,
+             [](const TierEntry &lhs, const TierEntry &rhs) {
+               return lhs.key->digest < rhs.key->digest;
+             });
+  return verification;
+}
+
+//===----------------------------------------------------------------------===//
+// Statistics
+//===----------------------------------------------------------------------===//
 
 CacheTierStats RedisTier::getStats() const {
   CacheTierStats stats;
