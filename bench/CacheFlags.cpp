@@ -89,31 +89,36 @@ absl::StatusOr<CompileCacheOptions> CacheFlags::getOptions() const {
 
 CacheStoreFlags::CacheStoreFlags(cl::SubCommand &command,
                                  cl::OptionCategory &category, Stores stores)
-    : directory("directory", cl::sub(command), cl::cat(category),
+    : stores(stores),
+      directory("directory", cl::sub(command), cl::cat(category),
                 cl::value_desc("folder"),
                 cl::desc("Folder of the cache (default: CTXPOOL_DIR, or\n"
                          "$XDG_CACHE_HOME/context_pool, or\n"
                          "~/.cache/context_pool; none where --remote is\n"
-                         "given)")) {
-  if (stores == Stores::DirectoryAndRemote)
-    remote.emplace("remote", cl::sub(command), cl::cat(category),
-                   cl::value_desc("url"),
-                   cl::desc("Redis server of the cache:\n"
+                         "given)")),
+      remote("remote", cl::sub(command), cl::cat(category),
+             cl::value_desc("url"),
+             cl::desc(stores == Stores::DirectoryOnly
+                          ? "Not for this command: a server needs none"
+                          : "Redis server of the cache:\n"
                             "redis://[user:password@]host:port/db, or\n"
-                            "rediss:// for TLS (default: none)"));
-}
+                            "rediss:// for TLS (default: none)")) {}
 
 absl::StatusOr<CompileCacheOptions> CacheStoreFlags::getOptions() const {
   absl::StatusOr<CompileCacheOptions> options = readCacheEnvironment();
   if (!options.ok())
     return options;
-  const bool hasRemote = remote && remote->getNumOccurrences();
+  const bool hasRemote = remote.getNumOccurrences() != 0;
+  if (hasRemote && stores == Stores::DirectoryOnly)
+    return absl::InvalidArgumentError(
+        "--remote: a server deletes by itself what has expired and what it has "
+        "no room for; 'cache clear' deletes everything");
   if (directory.getNumOccurrences() && directory.empty())
     return absl::InvalidArgumentError("--directory= names no folder");
-  if (hasRemote && remote->empty())
+  if (hasRemote && remote.empty())
     return absl::InvalidArgumentError("--remote= names no server");
   options->mode = CompileCacheOptions::Mode::ReadWrite;
-  options->remote = hasRemote ? remote->getValue() : "";
+  options->remote = remote;
   options->directory = directory;
   if (!directory.getNumOccurrences() && !hasRemote) {
     absl::StatusOr<std::string> usual = getDefaultCacheDirectory();
@@ -149,6 +154,21 @@ std::string bench::describeCache(const CompileCacheOptions &options) {
   if (!options.remote.empty())
     text += ", " + hidePasswords(options.remote);
   return text + ", " + getCacheModeName(options.mode).str();
+}
+
+void bench::addCache(llvm::json::Object &report,
+                     const CompileCacheOptions &options) {
+  report["cache_directory"] = llvm::json::fixUTF8(options.directory);
+  report["cache_directory_bytes"] = options.directoryBytes;
+  report["cache_remote"] = llvm::json::fixUTF8(hidePasswords(options.remote));
+  report["cache_mode"] = getCacheModeName(options.mode);
+}
+
+void bench::warnOfFaults(llvm::StringRef cache, uint64_t faults,
+                         llvm::StringRef lastFault) {
+  if (faults)
+    printWarning(llvm::formatv("{0} had {1} fault{2}, the last: {3}", cache,
+                               faults, faults == 1 ? "" : "s", lastFault));
 }
 
 std::string bench::formatBytes(uint64_t bytes) {

@@ -14,8 +14,9 @@
 #include "absl/status/statusor.h"
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/CommandLine.h"
+#include "llvm/Support/JSON.h"
 
-#include <optional>
+#include <cstdint>
 #include <string>
 
 namespace ctxpool::bench {
@@ -28,6 +29,12 @@ public:
 
   /// Whether the command line has any of them.
   bool areGiven() const;
+
+  /// Whether reports are to describe the cache that came of them: one in memory
+  /// alone goes without saying.
+  bool isOfInterest(const CompileCacheOptions &options) const {
+    return areGiven() || !options.directory.empty() || !options.remote.empty();
+  }
 
   /// What the environment says, with the options in its place. Without either, a
   /// cache is in memory alone.
@@ -43,11 +50,15 @@ private:
   llvm::cl::opt<std::string> directory, size, remote, mode;
 };
 
-/// The options of commands that are about a cache as such: `--directory`, and
-/// `--remote` where the command can do something with a server.
+/// The options of commands that are about a cache as such: `--directory` and
+/// `--remote`.
 class CacheStoreFlags {
 public:
-  enum class Stores { Directory, DirectoryAndRemote };
+  enum class Stores {
+    DirectoryOnly, ///< There is nothing to do on a server: `--remote` is an
+                   ///< error that says why.
+    DirectoryAndRemote
+  };
 
   CacheStoreFlags(llvm::cl::SubCommand &command,
                   llvm::cl::OptionCategory &category, Stores stores);
@@ -60,8 +71,8 @@ public:
   absl::StatusOr<CompileCacheOptions> getOptions() const;
 
 private:
-  llvm::cl::opt<std::string> directory;
-  std::optional<llvm::cl::opt<std::string>> remote;
+  const Stores stores;
+  llvm::cl::opt<std::string> directory, remote;
 };
 
 /// `read-write` and so on.
@@ -70,6 +81,14 @@ llvm::StringRef getCacheModeName(CompileCacheOptions::Mode mode);
 /// Where a cache with these options keeps artifacts, as one line, without
 /// passwords.
 std::string describeCache(const CompileCacheOptions &options);
+
+/// Adds the same to the report of a command.
+void addCache(llvm::json::Object &report, const CompileCacheOptions &options);
+
+/// Warns of faults of folder and server, where there were any: they fail no
+/// request. `cache` is what the warning calls the cache.
+void warnOfFaults(llvm::StringRef cache, uint64_t faults,
+                  llvm::StringRef lastFault);
 
 /// `1.5 MiB`.
 std::string formatBytes(uint64_t bytes);

@@ -32,9 +32,10 @@
 
 using namespace ctxpool;
 using namespace ctxpool::bench;
-using detail::DiskEntry;
 using detail::DiskTier;
 using detail::RemoteTier;
+using detail::TierEntry;
+using detail::TierVerification;
 namespace cl = llvm::cl;
 
 //===----------------------------------------------------------------------===//
@@ -118,36 +119,56 @@ static std::string describeEmpty(const std::string &directory) {
 static std::string orUnknown(const std::string &text) {
   return text.empty() ? "?" : text;
 }
-static std::string getKeyText(const DiskEntry &entry) {
-  return entry.kind.empty() ? "?" : entry.key.digest.toHex();
-}
 
-static llvm::json::Array makeEntries(llvm::ArrayRef<DiskEntry> entries) {
+/// What a folder or a server holds. Only values of a server expire.
+enum class Place { Folder, Server };
+
+static llvm::json::Array makeEntries(llvm::ArrayRef<TierEntry> entries,
+                                     Place place) {
   llvm::json::Array array;
-  for (const DiskEntry &entry : entries) {
-    if (entry.kind.empty()) {
-      array.push_back(llvm::json::Object{{"key", nullptr}});
-      continue;
+  for (const TierEntry &entry : entries) {
+    llvm::json::Object object{{"key", nullptr}};
+    if (entry.key)
+      object["key"] = entry.key->digest.toHex();
+    if (!entry.kind.empty()) {
+      object["kind"] = llvm::json::fixUTF8(entry.kind);
+      object["bytes"] = entry.bytes;
+      object["compile_seconds"] = absl::ToDoubleSeconds(entry.compileCost);
     }
-    array.push_back(llvm::json::Object{
-        {"key", entry.key.digest.toHex()},
-        {"kind", llvm::json::fixUTF8(entry.kind)},
-        {"bytes", entry.bytes},
-        {"compile_seconds", absl::ToDoubleSeconds(entry.compileCost)}});
+    if (place == Place::Server)
+      object["expires_in_seconds"] =
+          entry.expiresIn == absl::InfiniteDuration()
+              ? llvm::json::Value(nullptr)
+              : llvm::json::Value(absl::ToDoubleSeconds(entry.expiresIn));
+    array.push_back(std::move(object));
   }
   return array;
 }
 
-static void printEntries(llvm::ArrayRef<DiskEntry> entries) {
+static std::string formatExpiry(absl::Duration expiresIn) {
+  if (expiresIn == absl::InfiniteDuration())
+    return "never";
+  return absl::FormatDuration(absl::Trunc(expiresIn, absl::Seconds(1)));
+}
+
+static void printEntries(llvm::ArrayRef<TierEntry> entries, Place place) {
   TextTable table({0, 1});
-  table.addRow({"key", "kind", "bytes", "compile ms"});
+  std::vector<std::string> header = {"key", "kind", "bytes", "compile ms"};
+  if (place == Place::Server)
+    header.emplace_back("expires in");
+  table.addRow(std::move(header));
   table.addRule();
-  for (const DiskEntry &entry : entries)
-    table.addRow({getKeyText(entry), orUnknown(entry.kind),
-                  entry.kind.empty() ? "?" : std::to_string(entry.bytes),
-                  entry.kind.empty() ? "?"
-                                     : formatNumber(absl::ToDoubleMilliseconds(
-                                           entry.compileCost))});
+  for (const TierEntry &entry : entries) {
+    bool isKnown = !entry.kind.empty();
+    std::vector<std::string> row = {
+        orUnknown(entry.key ? entry.key->digest.toHex() : ""),
+        orUnknown(entry.kind), isKnown ? std::to_string(entry.bytes) : "?",
+        isKnown ? formatNumber(absl::ToDoubleMilliseconds(entry.compileCost))
+                : "?"};
+    if (place == Place::Server)
+      row.push_back(formatExpiry(entry.expiresIn));
+    table.addRow(std::move(row));
+  }
   table.print(llvm::outs());
 }
 
@@ -160,7 +181,7 @@ static StoreCommand statsCommand("cache stats", "print how much a cache holds",
 
 namespace {
 struct FolderStats {
-  std::vector<DiskEntry> entries;
+  std::vector<TierEntry> entries;
   uint64_t storedBytes = 0;
 };
 } // namespace
@@ -172,7 +193,7 @@ static absl::StatusOr<FolderStats> readFolder(const StoreCommand &command) {
       command.openFolder(/*readOnly=*/true);
   if (!tier.ok())
     return tier.status();
-  absl::StatusOr<std::vector<DiskEntry>> entries = (*tier)->list();
+  absl::StatusOr<std::vector<TierEntry>> entries = (*tier)->list();
   if (!entries.ok())
     return entries.status();
   return FolderStats{*std::move(entries), (*tier)->getStats().bytes};
@@ -188,7 +209,7 @@ static llvm::json::Object describeFolder(const StoreCommand &command,
   std::map<std::string, Kind> kinds;
   uint64_t bytes = 0;
   absl::Duration cost;
-  for (const DiskEntry &entry : stats.entries) {
+  for (const TierEntry &entry : stats.entries) {
     Kind &kind = kinds[entry.kind];
     ++kind.entries;
     kind.bytes += entry.bytes;
@@ -253,13 +274,31 @@ static llvm::json::Object describeRemote(const StoreCommand &command,
     remote["answer_ms"] = absl::ToDoubleMilliseconds(duration);
   else
     remote["error"] = llvm::json::fixUTF8(std::string(status.message()));
+  if (!answers)
+    return remote;
+  absl::StatusOr<detail::RemoteServerCounts> deleted = tier.countDeleted();
+  table.addRow({"  evicted",
+                deleted.ok()
+                    ? llvm::formatv("{0}, and {1} expired, of all databases "
+                                    "since the server started",
+                                    deleted->evicted, deleted->expired)
+                          .str()
+                    : "unknown: " + std::string(deleted.status().message())});
+  remote["server_evicted"] = nullptr;
+  remote["server_expired"] = nullptr;
+  if (deleted.ok()) {
+    remote["server_evicted"] = deleted->evicted;
+    remote["server_expired"] = deleted->expired;
+  }
   return remote;
 }
 
 int bench::runCacheStats(int argc, char **argv) {
   static constexpr llvm::StringLiteral explanation = R"(
-Of a folder: what it holds and may hold. Of a server: whether it answers, and what
-became of the attempt; exits with 1 where it does not.
+Of a folder: what it holds and may hold. What was evicted there, the process that did
+so knows alone: see compile. Of a server: whether it answers, what became of the
+attempt, and what the server has deleted to make room; exits with 1 where it does not
+answer.
 )";
   if (std::optional<int> status = statsCommand.parse(argc, argv, explanation))
     return *status;
@@ -290,7 +329,35 @@ became of the attempt; exits with 1 where it does not.
 //===----------------------------------------------------------------------===//
 
 static StoreCommand verifyCommand("cache verify", "read all that a cache holds",
-                                  CacheStoreFlags::Stores::Directory);
+                                  CacheStoreFlags::Stores::DirectoryAndRemote);
+
+static absl::StatusOr<TierVerification> verifyFolder() {
+  if (!verifyCommand.hasFolder())
+    return TierVerification();
+  absl::StatusOr<std::unique_ptr<DiskTier>> tier =
+      verifyCommand.openFolder(/*readOnly=*/true);
+  if (!tier.ok())
+    return tier.status();
+  return (*tier)->verify();
+}
+
+static absl::StatusOr<TierVerification> verifyServer() {
+  absl::StatusOr<std::unique_ptr<RemoteTier>> tier = verifyCommand.openRemote();
+  if (!tier.ok())
+    return tier.status();
+  return (*tier)->verify();
+}
+
+static void printVerification(const std::string &name, Place place,
+                              const TierVerification &verification) {
+  if (!verification.damaged.empty())
+    printEntries(verification.damaged, place);
+  llvm::outs() << name << ": " << verification.entries
+               << (verification.entries == 1 ? " entry read, "
+                                             : " entries read, ")
+               << verification.damaged.size()
+               << (place == Place::Server ? " rejected\n" : " damaged\n");
+}
 
 int bench::runCacheVerify(int argc, char **argv) {
   static constexpr llvm::StringLiteral explanation = R"(
@@ -298,37 +365,49 @@ Reads every artifact and compares its digest. Lists those that are damaged, and 
 with 1 where there are any: a cache treats them as absent, and the next compile
 replaces them. A folder in whose tables somebody else wrote is replaced by an empty
 one when it is opened.
+
+Of a server, reads the values that the secret in CTXPOOL_REMOTE_SECRET is for, those
+without a secret if there is none, and lists what a cache would reject: what is
+damaged, larger than CTXPOOL_REMOTE_MAX_BYTES allows or, with a secret, was written by
+somebody who does not have it. Such values stay, and what they say of themselves is
+not to be trusted.
 )";
   if (std::optional<int> status = verifyCommand.parse(argc, argv, explanation))
     return *status;
-  DiskTier::Verification verification;
+  int exitStatus = exitSuccess;
+  llvm::json::Object report;
   const std::string &directory = verifyCommand.getCache().directory;
-  if (verifyCommand.hasFolder()) {
-    absl::StatusOr<std::unique_ptr<DiskTier>> tier =
-        verifyCommand.openFolder(/*readOnly=*/true);
-    if (!tier.ok())
-      return fail(tier.status());
-    absl::StatusOr<DiskTier::Verification> verified = (*tier)->verify();
+  if (!directory.empty()) {
+    absl::StatusOr<TierVerification> verified = verifyFolder();
     if (!verified.ok())
       return fail(verified.status());
-    verification = *std::move(verified);
+    if (!verified->damaged.empty())
+      exitStatus = exitFailure;
+    if (verifyCommand.printsText()) {
+      if (verifyCommand.hasFolder())
+        printVerification(directory, Place::Folder, *verified);
+      else
+        llvm::outs() << describeEmpty(directory) << "\n";
+    }
+    report["directory"] = llvm::json::fixUTF8(directory);
+    report["entries"] = verified->entries;
+    report["damaged"] = makeEntries(verified->damaged, Place::Folder);
   }
-  const std::vector<DiskEntry> &damaged = verification.damaged;
-  if (verifyCommand.printsText()) {
-    if (!damaged.empty())
-      printEntries(damaged);
-    if (verifyCommand.hasFolder())
-      llvm::outs() << directory << ": " << verification.entries
-                   << " entries read, " << damaged.size() << " damaged\n";
-    else
-      llvm::outs() << describeEmpty(directory) << "\n";
+  if (!verifyCommand.getCache().remote.empty()) {
+    absl::StatusOr<TierVerification> verified = verifyServer();
+    if (!verified.ok())
+      return fail(verified.status());
+    if (!verified->damaged.empty())
+      exitStatus = exitFailure;
+    if (verifyCommand.printsText())
+      printVerification(verifyCommand.getRemoteName(), Place::Server,
+                        *verified);
+    report["remote"] = llvm::json::fixUTF8(verifyCommand.getRemoteName());
+    report["remote_entries"] = verified->entries;
+    report["remote_rejected"] = makeEntries(verified->damaged, Place::Server);
   }
-  return verifyCommand.finish(
-      damaged.empty() ? exitSuccess : exitFailure,
-      llvm::json::Object{{"directory", llvm::json::fixUTF8(directory)},
-                         {"entries", verification.entries},
-                         {"damaged", makeEntries(damaged)}},
-      llvm::ArrayRef(argv, argc));
+  return verifyCommand.finish(exitStatus, std::move(report),
+                              llvm::ArrayRef(argv, argc));
 }
 
 //===----------------------------------------------------------------------===//
@@ -336,29 +415,56 @@ one when it is opened.
 //===----------------------------------------------------------------------===//
 
 static StoreCommand listCommand("cache list", "print what a cache holds",
-                                CacheStoreFlags::Stores::Directory);
+                                CacheStoreFlags::Stores::DirectoryAndRemote);
+
+static absl::StatusOr<std::vector<TierEntry>> listServer() {
+  absl::StatusOr<std::unique_ptr<RemoteTier>> tier = listCommand.openRemote();
+  if (!tier.ok())
+    return tier.status();
+  return (*tier)->list();
+}
 
 int bench::runCacheList(int argc, char **argv) {
   static constexpr llvm::StringLiteral explanation = R"(
-Prints the key, kind, bytes and compile cost of every artifact, by key.
+Prints the key, kind, bytes and compile cost of every artifact, by key. Of a server,
+also when it expires, and those alone that the secret in CTXPOOL_REMOTE_SECRET is for,
+or those without a secret if there is none; all as the values say, which cache verify
+checks.
 )";
   if (std::optional<int> status = listCommand.parse(argc, argv, explanation))
     return *status;
-  absl::StatusOr<FolderStats> stats = readFolder(listCommand);
-  if (!stats.ok())
-    return fail(stats.status());
+  llvm::json::Object report;
   const std::string &directory = listCommand.getCache().directory;
-  if (listCommand.printsText()) {
-    if (listCommand.hasFolder())
-      printEntries(stats->entries);
-    else
-      llvm::outs() << describeEmpty(directory) << "\n";
+  const bool hasServer = !listCommand.getCache().remote.empty();
+  if (!directory.empty()) {
+    absl::StatusOr<FolderStats> stats = readFolder(listCommand);
+    if (!stats.ok())
+      return fail(stats.status());
+    if (listCommand.printsText()) {
+      if (hasServer && listCommand.hasFolder())
+        llvm::outs() << directory << "\n";
+      if (listCommand.hasFolder())
+        printEntries(stats->entries, Place::Folder);
+      else
+        llvm::outs() << describeEmpty(directory) << "\n";
+    }
+    report["directory"] = llvm::json::fixUTF8(directory);
+    report["entries"] = makeEntries(stats->entries, Place::Folder);
   }
-  return listCommand.finish(
-      exitSuccess,
-      llvm::json::Object{{"directory", llvm::json::fixUTF8(directory)},
-                         {"entries", makeEntries(stats->entries)}},
-      llvm::ArrayRef(argv, argc));
+  if (hasServer) {
+    absl::StatusOr<std::vector<TierEntry>> entries = listServer();
+    if (!entries.ok())
+      return fail(entries.status());
+    if (listCommand.printsText()) {
+      if (!directory.empty())
+        llvm::outs() << "\n" << listCommand.getRemoteName() << "\n";
+      printEntries(*entries, Place::Server);
+    }
+    report["remote"] = llvm::json::fixUTF8(listCommand.getRemoteName());
+    report["remote_entries"] = makeEntries(*entries, Place::Server);
+  }
+  return listCommand.finish(exitSuccess, std::move(report),
+                            llvm::ArrayRef(argv, argc));
 }
 
 //===----------------------------------------------------------------------===//
@@ -366,7 +472,7 @@ Prints the key, kind, bytes and compile cost of every artifact, by key.
 //===----------------------------------------------------------------------===//
 
 static StoreCommand gcCommand("cache gc", "delete what is not in use",
-                              CacheStoreFlags::Stores::Directory);
+                              CacheStoreFlags::Stores::DirectoryOnly);
 
 /// What the files take on the disk, holes not counted.
 static uint64_t measureFiles(const std::string &directory) {
@@ -390,6 +496,9 @@ int bench::runCacheGc(int argc, char **argv) {
 Deletes stores that newer ones have replaced, and locks of processes that were killed.
 Caches do so by themselves when they open the folder or run out of room. What a cache
 would find stays.
+
+A server needs no such command: it deletes by itself what has expired and, by its
+maxmemory-policy, what it has no room for.
 )";
   if (std::optional<int> status = gcCommand.parse(argc, argv, explanation))
     return *status;

@@ -19,6 +19,8 @@
 #include "context_pool/CompileCache.h"
 #include "context_pool/CompileService.h"
 #include "context_pool/ContextPool.h"
+#include "context_pool/cache/CacheAccess.h"
+#include "context_pool/support/Mutex.h"
 
 #include "absl/status/status.h"
 #include "mlir/IR/DialectRegistry.h"
@@ -31,6 +33,7 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -61,8 +64,8 @@ static ReportFlag reportFlag(warmCommand, category);
 static constexpr llvm::StringLiteral explanation = R"(
 FILES are .mlir text or .mlirbc bytecode, folders of them (searched recursively), or -
 for standard input. Each is compiled as a compile service with this recipe does it,
-unless the cache has it already, and kept where --directory and --remote say. Where
-both are given and the folder has it, it is not sent to the server.
+unless the cache has it already, and kept where --directory and --remote say: where
+both are given in both, whichever had it.
 
 Exits with 1 where a file was not compiled or could not be kept.
 )";
@@ -70,6 +73,63 @@ Exits with 1 where a file was not compiled or could not be kept.
 static constexpr unsigned maxThreads = 1024;
 
 namespace {
+/// The first fault of what was sent to the server, from any thread.
+class FaultLog {
+public:
+  void note(const absl::Status &status) {
+    MutexLock lock(mutex);
+    first.Update(status);
+  }
+  absl::Status get() const {
+    MutexLock lock(mutex);
+    return first;
+  }
+
+private:
+  mutable Mutex mutex;
+  absl::Status first ABSL_GUARDED_BY(mutex);
+};
+
+/// A folder that has a server take in what it finds, as `CompileCache` does not:
+/// who compiles does not want to wait for that.
+class ForwardingTier final : public detail::Tier {
+public:
+  ForwardingTier(std::unique_ptr<detail::Tier> theFolder,
+                 std::unique_ptr<detail::Tier> theServer, FaultLog &theFaults)
+      : folder(std::move(theFolder)), server(std::move(theServer)),
+        faults(theFaults) {}
+
+  absl::StatusOr<std::optional<Artifact>> get(const CacheKey &key) override {
+    absl::StatusOr<std::optional<Artifact>> artifact = folder->get(key);
+    if (artifact.ok() && *artifact)
+      faults.note(forward(key, **artifact));
+    return artifact;
+  }
+  absl::Status put(const CacheKey &key, const Artifact &artifact,
+                   bool replace) override {
+    return folder->put(key, artifact, replace);
+  }
+  absl::Status checkReady() const override { return folder->checkReady(); }
+  absl::Status clear() override { return folder->clear(); }
+  absl::StatusOr<std::unique_ptr<detail::CompileClaim>>
+  claim(const CacheKey &key) override {
+    return folder->claim(key);
+  }
+  CacheTierStats getStats() const override { return folder->getStats(); }
+
+private:
+  absl::Status forward(const CacheKey &key, const Artifact &artifact) {
+    // What is there and damaged is replaced after it was looked at.
+    absl::StatusOr<std::optional<Artifact>> known = server->get(key);
+    if (!known.ok() || *known)
+      return known.status();
+    return server->put(key, artifact, /*replace=*/false);
+  }
+
+  const std::unique_ptr<detail::Tier> folder, server;
+  FaultLog &faults;
+};
+
 /// What became of the files, in their order.
 struct WarmOutcome {
   std::vector<absl::Status> results;
@@ -77,6 +137,30 @@ struct WarmOutcome {
   absl::Status flushed;
 };
 } // namespace
+
+/// A cache that fills both folder and server.
+static absl::StatusOr<std::unique_ptr<CompileCache>>
+createCache(const CompileCacheOptions &options, FaultLog &faults) {
+  if (options.directory.empty() || options.remote.empty())
+    return CompileCache::create(options);
+  absl::StatusOr<std::unique_ptr<detail::DiskTier>> folder =
+      detail::DiskTier::create(detail::getDiskTierOptions(options));
+  if (!folder.ok())
+    return folder.status();
+  std::unique_ptr<detail::RemoteTier> servers[2];
+  for (std::unique_ptr<detail::RemoteTier> &server : servers) {
+    absl::StatusOr<std::unique_ptr<detail::RemoteTier>> created =
+        detail::RemoteTier::create(detail::getRemoteTierOptions(options));
+    if (!created.ok())
+      return created.status();
+    server = *std::move(created);
+  }
+  detail::Tiers tiers;
+  tiers.disk = std::make_unique<ForwardingTier>(*std::move(folder),
+                                                std::move(servers[0]), faults);
+  tiers.remote = std::move(servers[1]);
+  return detail::CacheAccess::createCache(options, std::move(tiers));
+}
 
 /// A service for each pipeline, all on one pool.
 static absl::StatusOr<llvm::StringMap<std::unique_ptr<CompileService>>>
@@ -109,8 +193,9 @@ static absl::StatusOr<WarmOutcome> warm(llvm::ArrayRef<ModuleSource> sources,
   absl::StatusOr<std::unique_ptr<ContextPool>> pool = createPool(setup);
   if (!pool.ok())
     return pool.status();
+  FaultLog faults;
   absl::StatusOr<std::unique_ptr<CompileCache>> cache =
-      CompileCache::create(setup.cache);
+      createCache(setup.cache, faults);
   if (!cache.ok())
     return cache.status();
   auto services = createServices(sources, **pool, **cache);
@@ -139,6 +224,7 @@ static absl::StatusOr<WarmOutcome> warm(llvm::ArrayRef<ModuleSource> sources,
     }
   });
   outcome.flushed = (*cache)->flush();
+  outcome.flushed.Update(faults.get());
   outcome.stats = (*cache)->getStats();
   return outcome;
 }

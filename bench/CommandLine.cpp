@@ -54,6 +54,8 @@ std::string bench::nameFile(llvm::StringRef file, llvm::StringRef message) {
   message = message.trim();
   if (message.starts_with((file + ":").str()))
     return message.str();
+  // A compile service has it behind another word.
+  message.consume_front(("compiling " + file + ": ").str());
   return (file + ": " + message).str();
 }
 

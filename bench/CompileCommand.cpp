@@ -12,6 +12,7 @@
 #include "bench/CompileInput.h"
 #include "bench/CompileMode.h"
 #include "bench/CompileRun.h"
+#include "bench/CrashGuard.h"
 #include "bench/Environment.h"
 #include "bench/ModuleSource.h"
 #include "bench/ModuleVariants.h"
@@ -113,6 +114,11 @@ static cl::list<std::string> preloadNames(
              "(default: what the pipelines' passes depend on), all,\n"
              "none, or names a,b,c"));
 static CacheFlags cacheFlags(compileCommand, category);
+static cl::opt<bool> crashRecovery(
+    "crash-recovery", cl::sub(compileCommand), cl::cat(category),
+    cl::desc("Have a crash of the compiler be an error of its\n"
+             "request, in service, fresh and fresh-lazy: the modes\n"
+             "that can go on after one"));
 static ReportFlag reportFlag(compileCommand, category);
 static cl::opt<bool>
     perModule("per-module", cl::sub(compileCommand), cl::cat(category),
@@ -156,6 +162,10 @@ static bool usesPool(llvm::StringRef mode) {
 
 static bool usesCache(llvm::StringRef mode) {
   return mode == "pool+cache" || mode == "service";
+}
+
+static bool recoversFromCrashes(llvm::StringRef mode) {
+  return mode == "service" || !usesPool(mode);
 }
 
 /// Why an option of the command line is wrong; empty where none is. Looks at
@@ -202,6 +212,11 @@ static std::string checkOptions() {
       llvm::none_of(modeNames, usesCache))
     return "--cache-dir and the like are about modes with a cache, which "
            "--modes leaves out";
+  if (crashRecovery &&
+      (modeNames.empty() || !llvm::all_of(modeNames, recoversFromCrashes)))
+    return "--crash-recovery: a crash in the modes pool and pool+cache ends "
+           "the "
+           "process; give --modes=service, say";
   for (const std::string &name : preloadNames)
     if ((name == "all" || name == "none" || name == "pipeline") &&
         preloadNames.size() > 1)
@@ -371,8 +386,7 @@ static void printHeader(llvm::ArrayRef<ModuleSource> sources,
                << (leftOut.empty() ? ""
                                    : ", left out: " + llvm::join(leftOut, ", "))
                << "\n";
-  if (!options.setup.cache.directory.empty() ||
-      !options.setup.cache.remote.empty() || cacheFlags.areGiven())
+  if (cacheFlags.isOfInterest(options.setup.cache))
     llvm::outs() << "cache: " << describeCache(options.setup.cache) << "\n";
   llvm::outs() << environment.describeBuild() << "\n"
                << environment.cpuCount << " x " << environment.cpu << ", "
@@ -422,10 +436,16 @@ static void printCaches(const CompileRunOutcome &outcome) {
     return mode.cache && (mode.cache->diskHits || mode.cache->remoteHits ||
                           mode.cache->tierErrors);
   });
+  bool showsEvictions = llvm::any_of(outcome.modes, [](const auto &mode) {
+    return mode.cache &&
+           (mode.cache->memoryEvictions || mode.cache->diskEvictions);
+  });
   TextTable table;
   std::vector<std::string> header = {"cache of",     "asked",    "hits",
                                      "hit rate",     "compiles", "failed",
                                      "waits joined", "saved s"};
+  if (showsEvictions)
+    header.emplace_back("evicted");
   if (showsTiers)
     header.insert(header.end(), {"disk", "remote", "faults"});
   table.addRow(std::move(header));
@@ -443,6 +463,9 @@ static void printCaches(const CompileRunOutcome &outcome) {
         std::to_string(cache->failures),
         std::to_string(cache->joined),
         formatNumber(cache->secondsSaved)};
+    if (showsEvictions)
+      row.push_back(
+          std::to_string(cache->memoryEvictions + cache->diskEvictions));
     if (showsTiers)
       row.insert(row.end(), {std::to_string(cache->diskHits),
                              std::to_string(cache->remoteHits),
@@ -555,6 +578,8 @@ static llvm::json::Value makeCache(const std::optional<CacheOutcome> &cache) {
       {"failures", cache->failures},
       {"waits_joined", cache->joined},
       {"time_saved_seconds", cache->secondsSaved},
+      {"memory_evictions", cache->memoryEvictions},
+      {"disk_evictions", cache->diskEvictions},
       {"tier_errors", cache->tierErrors},
       {"last_tier_error", llvm::json::fixUTF8(cache->lastTierError)}};
 }
@@ -569,11 +594,7 @@ static llvm::json::Object makeJson(const CompileRunOutcome &outcome,
   report["input"] = inputName;
   report["output"] = outputName;
   report["duplicates_percent"] = duplicatePercent.getValue();
-  const CompileCacheOptions &cache = options.setup.cache;
-  report["cache_directory"] = llvm::json::fixUTF8(cache.directory);
-  report["cache_directory_bytes"] = cache.directoryBytes;
-  report["cache_remote"] = llvm::json::fixUTF8(hidePasswords(cache.remote));
-  report["cache_mode"] = getCacheModeName(cache.mode);
+  addCache(report, options.setup.cache);
   report["left_out"] = llvm::json::Array(leftOut);
   report["requests"] = options.requests;
   report["warmup"] = options.warmup;
@@ -665,6 +686,7 @@ int bench::runCompile(int argc, char **argv) {
   options.setup.allowUnregisteredDialects = allowUnregistered;
   options.setup.output = output;
   options.setup.cache = *std::move(cache);
+  options.setup.crashRecovery = crashRecovery;
   options.setup.threads = threadCount.getNumOccurrences()
                               ? threadCount.getValue()
                               : std::min(getEnvironment().cpuCount, maxThreads);
@@ -692,6 +714,10 @@ int bench::runCompile(int argc, char **argv) {
   if (!reportFlag.canWrite())
     return exitFailure;
 
+  std::optional<detail::CrashHandlers> handlers =
+      crashRecovery ? installCrashHandlers() : std::nullopt;
+  if (crashRecovery && !handlers)
+    return exitFailure;
   warnOfHandicap();
   if (anyWithoutPipeline)
     printWarning("some modules have no pipeline and --pass-pipeline is not "
@@ -731,10 +757,9 @@ int bench::runCompile(int argc, char **argv) {
                 options.modes.size(), "differed");
   // They fail no request.
   for (const ModeOutcome &mode : outcome->modes)
-    if (mode.cache && mode.cache->tierErrors)
-      printWarning(llvm::formatv(
-          "the cache of {0} had {1} faults, the last: {2}", mode.mode,
-          mode.cache->tierErrors, mode.cache->lastTierError));
+    if (mode.cache)
+      warnOfFaults("the cache of " + mode.mode, mode.cache->tierErrors,
+                   mode.cache->lastTierError);
 
   if (reportFlag.leavesStandardOutput()) {
     printHeader(sources, options, leftOut);

@@ -8,6 +8,7 @@
 
 #include "bench/CompileMode.h"
 
+#include "bench/CrashGuard.h"
 #include "bench/ModuleParser.h"
 
 #include "context_pool/ContextPool.h"
@@ -167,6 +168,15 @@ public:
 
   Result serve(const ModuleSource &source) override {
     contexts.fetch_add(1, std::memory_order_relaxed);
+    if (!setup.crashRecovery)
+      return serveUnguarded(source);
+    Result result = absl::UnknownError("");
+    absl::Status crash = runGuarded([&] { result = serveUnguarded(source); });
+    return crash.ok() ? std::move(result) : crash;
+  }
+
+private:
+  Result serveUnguarded(const ModuleSource &source) const {
     mlir::MLIRContext context(*setup.registry,
                               mlir::MLIRContext::Threading::DISABLED);
     context.allowUnregisteredDialects(setup.allowUnregisteredDialects);
@@ -191,7 +201,6 @@ public:
                    takeDiagnostics);
   }
 
-private:
   const bool loadAll;
   const bool takeLive;
   const CompileSetup setup;
@@ -339,9 +348,10 @@ private:
 
 class ServiceMode final : public CompileMode {
 public:
-  ServiceMode(std::unique_ptr<ContextPool> pool, CompileOutput output,
+  ServiceMode(std::unique_ptr<ContextPool> pool, const CompileSetup &setup,
               std::unique_ptr<CompileCache> cache)
-      : pool(std::move(pool)), output(output), cache(std::move(cache)) {}
+      : pool(std::move(pool)), output(setup.output),
+        crashRecovery(setup.crashRecovery), cache(std::move(cache)) {}
 
   llvm::StringRef getName() const override { return "service"; }
   uint64_t getContextsCreated() const override {
@@ -360,6 +370,7 @@ public:
           options.threads = 1;
           options.recipe.pipeline = source.getPipeline().str();
           options.output = output;
+          options.crashRecovery = crashRecovery;
           return CompileService::create(*pool, cache.get(), std::move(options));
         });
     if (!service.ok())
@@ -372,6 +383,7 @@ public:
 private:
   const std::unique_ptr<ContextPool> pool;
   const CompileOutput output;
+  const bool crashRecovery;
   const std::unique_ptr<CompileCache> cache;
   PerPipeline<CompileService> services;
 };
@@ -422,7 +434,7 @@ createPooledMode(llvm::StringRef name, const CompileSetup &setup) {
   if (!cache.ok())
     return cache.status();
   if (name == "service")
-    return std::make_unique<ServiceMode>(*std::move(pool), setup.output,
+    return std::make_unique<ServiceMode>(*std::move(pool), setup,
                                          *std::move(cache));
   return std::make_unique<CachedPoolMode>(
       *std::move(pool), setup.output, *std::move(generator), *std::move(cache));

@@ -64,6 +64,10 @@ struct CompileSetup {
   /// at optimisation level 2.
   CompileOutput output = CompileOutput::Module;
 
+  /// Whether a crash is an error of its request, in the modes `fresh`,
+  /// `fresh-lazy` and `service`, while `installCrashHandlers`'s result lives.
+  bool crashRecovery = false;
+
   /// The caches of the modes that have one: each has its own, and what is behind
   /// memory in common.
   CompileCacheOptions cache;

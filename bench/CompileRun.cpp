@@ -72,6 +72,8 @@ static CacheOutcome getDifference(const CompileCacheStats &end,
   outcome.compiles = end.compiles - begin.compiles;
   outcome.failures = end.failures - begin.failures;
   outcome.secondsSaved = absl::ToDoubleSeconds(end.timeSaved - begin.timeSaved);
+  outcome.memoryEvictions = end.memory.evictions - begin.memory.evictions;
+  outcome.diskEvictions = end.disk.evictions - begin.disk.evictions;
   outcome.tierErrors = end.disk.errors + end.remote.errors;
   outcome.lastTierError =
       end.disk.errors ? end.disk.lastError : end.remote.lastError;

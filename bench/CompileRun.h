@@ -61,6 +61,9 @@ struct CacheOutcome {
   uint64_t failures = 0;   ///< Compiles that failed.
   double secondsSaved = 0; ///< What the compiles of all hits had cost.
 
+  /// What went to make room, as of `CacheTierStats::evictions`.
+  uint64_t memoryEvictions = 0, diskEvictions = 0;
+
   /// Faults of folder and server since the mode was set up, and the last one.
   uint64_t tierErrors = 0;
   std::string lastTierError;

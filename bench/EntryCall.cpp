@@ -227,6 +227,14 @@ llvm::json::Value EntryValue::toJson() const {
   return numbers;
 }
 
+/// `4x3xf32` for a `memref<?x3xf32>`.
+static std::string makeExample(const EntryType &type) {
+  std::string text;
+  for (int64_t size : *type.shape)
+    absl::StrAppend(&text, mlir::ShapedType::isDynamic(size) ? 4 : size, "x");
+  return text + type.element.name;
+}
+
 /// Reads `[SHAPExTYPE=]VALUES` for an argument of that type.
 static absl::StatusOr<EntryValue> parseArgument(const EntryType &type,
                                                 llvm::StringRef text) {
@@ -263,7 +271,7 @@ static absl::StatusOr<EntryValue> parseArgument(const EntryType &type,
   } else if (llvm::any_of(value.sizes, mlir::ShapedType::isDynamic)) {
     return absl::InvalidArgumentError(
         absl::StrCat("'", text.str(), "' does not say the shape of ", type.text,
-                     ", as 4x4xf32=", text.str(), " does"));
+                     ", as ", makeExample(type), "=", text.str(), " does"));
   }
 
   std::optional<int64_t> count = countElements(value.sizes);
@@ -365,22 +373,45 @@ static std::optional<EntryType> makeEntryType(mlir::Type type) {
   return described;
 }
 
+/// Whether code outside of the module finds the function, with a body.
+static bool isCallable(mlir::FunctionOpInterface function) {
+  auto lowered =
+      mlir::dyn_cast<mlir::LLVM::LLVMFuncOp>(function.getOperation());
+  bool isLocal =
+      lowered &&
+      (lowered.getLinkage() == mlir::LLVM::linkage::Linkage::Internal ||
+       lowered.getLinkage() == mlir::LLVM::linkage::Linkage::Private);
+  return !isLocal && !function.isExternal();
+}
+
+static std::string describeCallable(mlir::ModuleOp module) {
+  constexpr size_t most = 10;
+  std::vector<std::string> names;
+  for (auto function : module.getOps<mlir::FunctionOpInterface>())
+    if (isCallable(function))
+      names.push_back("@" + function.getName().str());
+  if (names.empty())
+    return "no function can be called";
+  std::string more = names.size() > most
+                         ? absl::StrCat(" and ", names.size() - most, " more")
+                         : "";
+  names.resize(std::min(names.size(), most));
+  return "what can be called is " + llvm::join(names, ", ") + more;
+}
+
 absl::StatusOr<EntrySignature> bench::describeEntry(mlir::ModuleOp module,
                                                     llvm::StringRef name) {
   EntrySignature signature;
   signature.name = name.str();
   auto function = mlir::dyn_cast_or_null<mlir::FunctionOpInterface>(
       module.lookupSymbol(name));
-  if (!function || function.isExternal()) {
-    std::vector<std::string> names;
-    for (auto other : module.getOps<mlir::FunctionOpInterface>())
-      if (!other.isExternal())
-        names.push_back("@" + other.getName().str());
-    return absl::NotFoundError(absl::StrCat(
-        "@", signature.name, function ? " has no body" : " is not defined",
-        names.empty() ? "; no function has a body"
-                      : "; there are " + llvm::join(names, ", ")));
-  }
+  if (!function || !isCallable(function))
+    return absl::NotFoundError(absl::StrCat("@", signature.name,
+                                            !function ? " is not defined"
+                                            : function.isExternal()
+                                                ? " has no body"
+                                                : " is local to the module",
+                                            "; ", describeCallable(module)));
   llvm::ArrayRef<mlir::Type> results = function.getResultTypes();
   if (auto lowered =
           mlir::dyn_cast<mlir::LLVM::LLVMFuncOp>(function.getOperation())) {

@@ -81,8 +81,9 @@ struct EntrySignature {
 
 /// The signature of `name`.
 ///
-/// Errors: NotFound        - there is no such function, or it has no body; the
-///                           message names those that have.
+/// Errors: NotFound        - there is no such function, it has no body, or it is
+///                           an `llvm.func` of internal or private linkage; the
+///                           message names those that can be called.
 ///         InvalidArgument - a type that cannot be passed.
 absl::StatusOr<EntrySignature> describeEntry(mlir::ModuleOp module,
                                              llvm::StringRef name);

@@ -6,15 +6,18 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "bench/CacheFlags.h"
 #include "bench/CommandLine.h"
 #include "bench/Commands.h"
 #include "bench/CompileMode.h"
+#include "bench/CrashGuard.h"
 #include "bench/EntryCall.h"
 #include "bench/Environment.h"
 #include "bench/ModuleParser.h"
 #include "bench/ModuleSource.h"
 #include "bench/PipelineFlags.h"
 #include "bench/ProcessInfo.h"
+#include "bench/RecipeFlags.h"
 #include "bench/ReportFlag.h"
 #include "bench/TextTable.h"
 #include "bench/ThreadTeam.h"
@@ -79,6 +82,11 @@ static PipelineFlags pipelineFlags(
     jitCommand, category,
     "what lowers the module to the LLVM dialect. Without it, that\n"
     "of the file's first line, // PIPELINE: ...");
+static CacheFlags cacheFlags(jitCommand, category);
+static cl::opt<bool>
+    crashRecovery("crash-recovery", cl::sub(jitCommand), cl::cat(category),
+                  cl::desc("Have a crash of the compiler or of the code be an\n"
+                           "error, exit status 1"));
 static ReportFlag reportFlag(jitCommand, category);
 static constexpr llvm::StringLiteral explanation = R"(
 FILE is .mlir text or .mlirbc bytecode, or - for standard input. Every run parses
@@ -97,6 +105,11 @@ The function is called by the type that it has in FILE: a func.func through its 
 interface, which need not be asked for there; an llvm.func, of numbers only, as it is.
 Memory that it allocates and returns is freed. Code may print, and that goes to
 standard output as well: give --json a file then.
+
+With --cache-dir or --remote, the object file is there for the first run of another
+process, where the column object then has "disk hit" or "remote hit". Without them the
+cache is in memory, and ends with the process. Each process loads the code for itself.
+CTXPOOL_* variables stand for options that are not given.
 )";
 
 //===----------------------------------------------------------------------===//
@@ -109,6 +122,7 @@ namespace {
 struct Run {
   double parse = 0, key = 0, compile = 0, load = 0; ///< Seconds.
   bool hasCompiled = false, hasLoaded = false;
+  const char *tier = "memory"; ///< Of the object, where that was a hit.
   std::string keyText;
   EntryOutcome outcome;
 };
@@ -123,13 +137,19 @@ struct Failure {
 class Server {
 public:
   static absl::StatusOr<std::unique_ptr<Server>>
-  create(const mlir::DialectRegistry &registry, std::string pipeline);
+  create(const mlir::DialectRegistry &registry, const CompileRecipe &recipe,
+         CompileCacheOptions cacheOptions);
 
   /// Serves all runs; the ones that were served before a failure count.
   std::optional<Failure> serve(const ModuleSource &source,
                                std::vector<Run> &served);
 
-  const std::vector<EntryValue> &getArguments() const { return arguments; }
+  /// What the cache did, once all of it is where it is kept.
+  CompileCacheStats finishCache() {
+    // What could not be written is among the faults.
+    cache->flush().IgnoreError();
+    return cache->getStats();
+  }
 
 private:
   explicit Server(ResolvedRecipe theRecipe) : recipe(std::move(theRecipe)) {}
@@ -137,10 +157,12 @@ private:
   absl::StatusOr<mlir::OwningOpRef<mlir::ModuleOp>>
   parse(const ModuleSource &source, ContextLease &lease);
   absl::Status finish(mlir::ModuleOp module, Run &run);
+  const char *findTier();
   absl::StatusOr<EntryCaller> makeCaller(mlir::ModuleOp module);
 
   std::unique_ptr<ContextPool> pool;
   std::unique_ptr<CompileCache> cache;
+  CompileCacheStats known; ///< Of the cache, after the last hit.
   /// Compiles what the cache, which is asked first, does not have. The key is
   /// needed for the executable as well.
   std::unique_ptr<CompileService> service;
@@ -155,7 +177,8 @@ private:
 } // namespace
 
 absl::StatusOr<std::unique_ptr<Server>>
-Server::create(const mlir::DialectRegistry &registry, std::string pipeline) {
+Server::create(const mlir::DialectRegistry &registry,
+               const CompileRecipe &recipe, CompileCacheOptions cacheOptions) {
   mlir::DialectRegistry compiling;
   registry.appendTo(compiling);
   mlir::registerAllToLLVMIRTranslations(compiling);
@@ -164,26 +187,26 @@ Server::create(const mlir::DialectRegistry &registry, std::string pipeline) {
   absl::StatusOr<std::unique_ptr<ContextPool>> pool = createPool(setup);
   if (!pool.ok())
     return pool.status();
-  absl::StatusOr<std::unique_ptr<CompileCache>> cache = CompileCache::create();
+  absl::StatusOr<std::unique_ptr<CompileCache>> cache =
+      CompileCache::create(std::move(cacheOptions));
   if (!cache.ok())
     return cache.status();
 
   CompileServiceOptions serviceOptions;
   serviceOptions.threads = 1;
   serviceOptions.output = CompileServiceOptions::Output::Object;
-  serviceOptions.recipe.pipeline = std::move(pipeline);
-  serviceOptions.recipe.cpu = cpu;
-  serviceOptions.recipe.optimizationLevel = optimizationLevel;
+  serviceOptions.recipe = recipe;
+  serviceOptions.crashRecovery = crashRecovery;
   absl::StatusOr<std::unique_ptr<CompileService>> service =
       CompileService::create(**pool, /*cache=*/nullptr, serviceOptions);
   if (!service.ok())
     return service.status();
-  absl::StatusOr<ResolvedRecipe> recipe =
+  absl::StatusOr<ResolvedRecipe> resolved =
       ResolvedRecipe::create((*service)->getOptions().recipe);
-  if (!recipe.ok())
-    return recipe.status();
+  if (!resolved.ok())
+    return resolved.status();
 
-  std::unique_ptr<Server> server(new Server(*std::move(recipe)));
+  std::unique_ptr<Server> server(new Server(*std::move(resolved)));
   server->pool = *std::move(pool);
   server->cache = *std::move(cache);
   server->service = *std::move(service);
@@ -214,6 +237,17 @@ absl::StatusOr<EntryCaller> Server::makeCaller(mlir::ModuleOp module) {
         formatDiagnostics(lease->takeDiagnostics()));
   return EntryCaller::create(*signature, mlir::cast<mlir::ModuleOp>(**copy),
                              *pool);
+}
+
+/// Who answered the last request, which was a hit.
+const char *Server::findTier() {
+  // Costs reading the folder's tables.
+  CompileCacheStats stats = cache->getStats();
+  const char *tier = stats.disk.hits > known.disk.hits       ? "disk"
+                     : stats.remote.hits > known.remote.hits ? "remote"
+                                                             : "memory";
+  known = std::move(stats);
+  return tier;
 }
 
 /// All but parsing.
@@ -248,6 +282,8 @@ absl::Status Server::finish(mlir::ModuleOp module, Run &run) {
   run.compile = compiled - keyed;
   run.load = loaded - compiled;
   run.keyText = key.digest.toHex();
+  if (!run.hasCompiled)
+    run.tier = findTier();
 
   if (!caller) {
     absl::StatusOr<EntryCaller> made = makeCaller(module);
@@ -312,6 +348,14 @@ static llvm::StringRef describe(bool isNew, llvm::StringLiteral what) {
   return isNew ? llvm::StringRef(what) : llvm::StringRef("hit");
 }
 
+/// `compile`, `hit`, or `disk hit` and the like.
+static std::string describeObject(const Run &run) {
+  std::string text = describe(run.hasCompiled, "compile").str();
+  if (run.hasCompiled || run.tier == llvm::StringRef("memory"))
+    return text;
+  return std::string(run.tier) + " " + text;
+}
+
 static void printRuns(llvm::ArrayRef<Run> served) {
   TextTable table({0, 3, 5});
   table.addRow(
@@ -319,8 +363,7 @@ static void printRuns(llvm::ArrayRef<Run> served) {
   table.addRule();
   for (auto [number, run] : llvm::enumerate(served))
     table.addRow({std::to_string(number + 1), formatNumber(run.parse * 1e6),
-                  formatNumber(run.key * 1e6),
-                  describe(run.hasCompiled, "compile").str(),
+                  formatNumber(run.key * 1e6), describeObject(run),
                   formatNumber(run.compile * 1e6),
                   describe(run.hasLoaded, "load").str(),
                   formatNumber(run.load * 1e6),
@@ -391,6 +434,9 @@ static llvm::json::Object makeEntry(const Run &run) {
   }
   return llvm::json::Object{{"key", run.keyText},
                             {"object", describe(run.hasCompiled, "compile")},
+                            {"tier", run.hasCompiled
+                                         ? llvm::json::Value(nullptr)
+                                         : llvm::json::Value(run.tier)},
                             {"code", describe(run.hasLoaded, "load")},
                             {"parse_us", run.parse * 1e6},
                             {"key_us", run.key * 1e6},
@@ -424,6 +470,15 @@ int bench::runJit(int argc, char **argv) {
     return exitUsage;
   if (std::string complaint = checkFlags(); !complaint.empty())
     return usageError(complaint, "jit");
+  CompileRecipe recipe;
+  recipe.cpu = cpu;
+  recipe.optimizationLevel = optimizationLevel;
+  if (std::string complaint = checkCodeOptions(recipe, CompileOutput::Object);
+      !complaint.empty())
+    return usageError(complaint, "jit");
+  absl::StatusOr<CompileCacheOptions> cache = cacheFlags.getOptions();
+  if (!cache.ok())
+    return usageError(std::string(cache.status().message()), "jit");
   mlir::DialectRegistry registry;
   if (int status = pipelineFlags.setUp(registry, "jit"); status != exitSuccess)
     return status;
@@ -439,31 +494,51 @@ int bench::runJit(int argc, char **argv) {
     printError(nameFile(source.name, source.error));
     return exitFailure;
   }
-  std::string pipeline = pipelineFlags.getPipeline();
-  if (pipeline.empty())
-    pipeline = source.pipeline;
-  // The module is in the LLVM dialect, or compiling it tells what is not.
-  if (pipeline.empty())
-    pipeline = "builtin.module()";
+  // Without one the module is in the LLVM dialect, or compiling it tells what is
+  // not.
+  recipe.pipeline = pipelineFlags.getPipeline().empty()
+                        ? source.getPipeline()
+                        : pipelineFlags.getPipeline();
 
+  std::optional<detail::CrashHandlers> handlers =
+      crashRecovery ? installCrashHandlers() : std::nullopt;
+  if (crashRecovery && !handlers)
+    return exitFailure;
   std::vector<Run> served;
+  CompileCacheStats cacheStats;
   // Parsers and passes recurse.
   int status = runOnLargeStack(
-      [&] {
+      [&]() -> int {
         absl::StatusOr<std::unique_ptr<Server>> server =
-            Server::create(registry, pipeline);
+            Server::create(registry, recipe, *cache);
         if (!server.ok()) {
           printError(
               nameFile(source.name, std::string(server.status().message())));
           return exitFailure;
         }
-        std::optional<Failure> failure = (*server)->serve(source, served);
+        std::optional<Failure> failure;
+        absl::Status crash;
+        if (crashRecovery)
+          crash =
+              runGuarded([&] { failure = (*server)->serve(source, served); });
+        else
+          failure = (*server)->serve(source, served);
+        if (!crash.ok()) {
+          // Its contexts are neither used nor destroyed.
+          (void)server->release(); // NOLINT(bugprone-unused-return-value)
+          failure = Failure{exitFailure, std::string(crash.message())};
+        } else {
+          cacheStats = (*server)->finishCache();
+        }
         if (!failure)
           return exitSuccess;
         printError(nameFile(source.name, failure->message));
-        return ExitStatus(failure->exitStatus);
+        return failure->exitStatus;
       },
       exitFailure);
+  warnOfFaults("the cache", cacheStats.disk.errors + cacheStats.remote.errors,
+               cacheStats.disk.errors ? cacheStats.disk.lastError
+                                      : cacheStats.remote.lastError);
   if (status != exitSuccess)
     return status;
 
@@ -471,7 +546,10 @@ int bench::runJit(int argc, char **argv) {
     llvm::outs() << "ctxpool-bench " << getEnvironment().version << " jit: @"
                  << entryName << " of " << shortenPath(source.name)
                  << ", every run from a context of its own\n"
-                 << getEnvironment().describeBuild() << "\n\n";
+                 << getEnvironment().describeBuild() << "\n";
+    if (cacheFlags.isOfInterest(*cache))
+      llvm::outs() << "cache: " << describeCache(*cache) << "\n";
+    llvm::outs() << "\n";
     printRuns(served);
     llvm::outs() << "\n";
     printOutcomes(served);
@@ -480,7 +558,8 @@ int bench::runJit(int argc, char **argv) {
     llvm::json::Object report = makeReport("jit", llvm::ArrayRef(argv, argc));
     report["file"] = llvm::json::fixUTF8(source.name);
     report["entry"] = llvm::json::fixUTF8(entryName);
-    report["pipeline"] = pipeline;
+    report["pipeline"] = llvm::json::fixUTF8(recipe.pipeline);
+    addCache(report, *cache);
     llvm::json::Array entries;
     for (const Run &run : served)
       entries.push_back(makeEntry(run));

@@ -8,7 +8,12 @@
 
 #include "bench/RecipeFlags.h"
 
+#include "context_pool/compile/CodeGenerator.h"
+
+#include "absl/status/statusor.h"
 #include "llvm/ADT/StringExtras.h"
+
+#include <optional>
 
 using namespace ctxpool;
 using namespace ctxpool::bench;
@@ -45,10 +50,24 @@ RecipeFlags::RecipeFlags(cl::SubCommand &command, cl::OptionCategory &category)
                      "repeated")) {}
 
 std::string RecipeFlags::check() const {
-  if (findCompileOutput(outputName))
-    return "";
-  return "--output: '" + outputName + "' is not an output; the outputs are " +
-         llvm::join(getCompileOutputNames(), ", ");
+  std::optional<CompileOutput> output = findCompileOutput(outputName);
+  if (!output)
+    return "--output: '" + outputName + "' is not an output; the outputs are " +
+           llvm::join(getCompileOutputNames(), ", ");
+  CompileRecipe recipe;
+  apply(recipe);
+  return checkCodeOptions(recipe, *output);
+}
+
+std::string bench::checkCodeOptions(CompileRecipe recipe,
+                                    CompileOutput output) {
+  // Which may be a file's.
+  recipe.pipeline = "builtin.module()";
+  absl::StatusOr<ResolvedRecipe> resolved = ResolvedRecipe::create(recipe);
+  absl::Status status = resolved.status();
+  if (resolved.ok() && output != CompileOutput::Module)
+    status = detail::CodeGenerator::create(resolved->get()).status();
+  return status.ok() ? "" : std::string(status.message());
 }
 
 void RecipeFlags::apply(CompileRecipe &recipe) const {

@@ -25,8 +25,7 @@ public:
   RecipeFlags(llvm::cl::SubCommand &command,
               llvm::cl::OptionCategory &category);
 
-  /// Why an option is wrong; empty where none is. What LLVM knows about, such as
-  /// targets, is for `ResolvedRecipe::create` to judge.
+  /// Why an option is wrong; empty where none is.
   std::string check() const;
 
   /// Valid where `check` finds nothing.
@@ -41,6 +40,10 @@ private:
   llvm::cl::opt<std::string> outputName, options;
   llvm::cl::list<std::string> extra;
 };
+
+/// Why no code for `output` can be made with the target, CPU, features, code model
+/// and level of `recipe`, whatever its pipeline; empty where it can.
+std::string checkCodeOptions(CompileRecipe recipe, CompileOutput output);
 
 } // namespace ctxpool::bench
 

@@ -11,11 +11,13 @@
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringRef.h"
+#include "llvm/Support/Format.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/raw_ostream.h"
 
 #include <algorithm>
 #include <cassert>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <utility>
@@ -23,10 +25,17 @@
 
 namespace ctxpool::bench {
 
-/// Three digits or more: `0.12`, `12.3`, `1234`.
+/// Three digits or more, or two of a small one: `1234`, `12.3`, `0.12`, `0.0012`.
 inline std::string formatNumber(double value) {
-  if (value < 10)
-    return llvm::formatv("{0:F2}", value);
+  // As many digits as it takes to see two of them, up to a millionth.
+  int digits = 2;
+  while (digits < 6 && value > 0 && value * std::pow(10, digits - 1) < 0.995)
+    ++digits;
+  if (value < 10) {
+    std::string text;
+    llvm::raw_string_ostream(text) << llvm::format("%.*f", digits, value);
+    return text;
+  }
   return value < 100 ? llvm::formatv("{0:F1}", value)
                      : llvm::formatv("{0:F0}", value);
 }

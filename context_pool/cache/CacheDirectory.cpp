@@ -545,9 +545,8 @@ CacheDirectory::open(GiveUp giveUp) const {
       std::move(*generations), *std::move(current), std::move(previous));
 }
 
-absl::Status CacheDirectory::startGeneration(bool keepCurrent,
-                                             std::optional<uint64_t> expected,
-                                             GiveUp giveUp) const {
+absl::StatusOr<bool> CacheDirectory::startGeneration(
+    bool keepCurrent, std::optional<uint64_t> expected, GiveUp giveUp) const {
   if (absl::Status status = makeFolder(); !status.ok())
     return status;
   absl::StatusOr<FileLock> door = lockDoor(giveUp);
@@ -559,7 +558,7 @@ absl::Status CacheDirectory::startGeneration(bool keepCurrent,
     return found.status();
   InUse before = found.ok() ? found->value_or(InUse()) : InUse();
   if (expected && before.current != *expected)
-    return absl::OkStatus();
+    return false;
   // A new store that has no room would take the place of one that serves.
   if (absl::StatusOr<std::optional<FileLock>> room =
           makeRoom(roomToSpare, giveUp);
@@ -573,7 +572,11 @@ absl::Status CacheDirectory::startGeneration(bool keepCurrent,
   if (std::error_code error = llvm::sys::fs::create_directory(
           folder, /*IgnoreExisting=*/false, llvm::sys::fs::owner_all))
     return toStatus(error, absl::StrCat("making '", folder, "'"));
-  return publish({*number, keepCurrent ? before.current : 0});
+  if (absl::Status status =
+          publish({*number, keepCurrent ? before.current : 0});
+      !status.ok())
+    return status;
+  return true;
 }
 
 absl::Status CacheDirectory::collectGarbage() const {

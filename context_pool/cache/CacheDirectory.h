@@ -151,10 +151,10 @@ public:
 
   /// Makes an empty generation the current one, and what is current the previous
   /// one or, unless `keepCurrent`, garbage. Given `expected`, only where that is
-  /// the current one.
-  absl::Status startGeneration(bool keepCurrent,
-                               std::optional<uint64_t> expected,
-                               GiveUp giveUp) const;
+  /// the current one: whether it was.
+  absl::StatusOr<bool> startGeneration(bool keepCurrent,
+                                       std::optional<uint64_t> expected,
+                                       GiveUp giveUp) const;
 
   /// Deletes the generations that are not in use, and lock files that nobody
   /// holds. Who has one open goes on with it.

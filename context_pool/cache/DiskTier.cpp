@@ -497,18 +497,23 @@ void DiskTier::work() {
     auto giveUp = [&] { return stopping.load(); };
     absl::Status started;
     if (task == Task::Clear) {
-      started = directory.startGeneration(/*keepCurrent=*/false,
-                                          /*expected=*/std::nullopt, giveUp);
+      started = directory
+                    .startGeneration(/*keepCurrent=*/false,
+                                     /*expected=*/std::nullopt, giveUp)
+                    .status();
       // Who clears may be in need of the room.
       before.reset();
       directory.collectGarbage().IgnoreError();
     } else if (task == Task::Rotate && before &&
                before->getCurrent()->getNumber() == full) {
-      countEvictions(*before);
+      // Before anybody deletes them.
+      const uint64_t unused = countUnused(*before);
       // Where that fails, the current one goes on growing, and is full again
-      // with the next artifact.
-      directory.startGeneration(/*keepCurrent=*/true, full, giveUp)
-          .IgnoreError();
+      // with the next artifact. Another process may have been faster.
+      absl::StatusOr<bool> replaced =
+          directory.startGeneration(/*keepCurrent=*/true, full, giveUp);
+      if (replaced.ok() && *replaced)
+        evictions += unused;
     }
     absl::StatusOr<std::shared_ptr<const OpenDirectory>> after = before;
     if (!before || before->isOutdated(absl::ZeroDuration()))
@@ -536,11 +541,13 @@ void DiskTier::work() {
   }
 }
 
-void DiskTier::countEvictions(const OpenDirectory &open) {
+/// The keys of the previous generation that the current one does not have.
+uint64_t DiskTier::countUnused(const OpenDirectory &open) {
   if (!open.getPrevious())
-    return;
+    return 0;
   const LLVMStore &current = open.getCurrent()->getStore();
-  // A count that cannot be made is no reason to stay full.
+  uint64_t count = 0;
+  // What cannot be read is not counted.
   LLVMStore::forEachPublished(
       open.getPrevious()->getStoreFolder(),
       [&](llvm::StringRef object) {
@@ -550,9 +557,10 @@ void DiskTier::countEvictions(const OpenDirectory &open) {
         absl::StatusOr<std::optional<llvm::StringRef>> kept =
             current.find(getAction(header->key, 0));
         if (kept.ok() && !*kept)
-          ++evictions;
+          ++count;
       })
       .IgnoreError();
+  return count;
 }
 
 //===----------------------------------------------------------------------===//
@@ -567,13 +575,13 @@ bool DiskTier::isCache(llvm::StringRef directory) {
   return CacheDirectory::isCache(directory);
 }
 
-absl::StatusOr<std::vector<DiskEntry>> DiskTier::list() const {
+absl::StatusOr<std::vector<TierEntry>> DiskTier::list() const {
   uint64_t unreadable;
   return list(unreadable);
 }
 
 /// `unreadable`: how many were damaged so that they do not say what they are.
-absl::StatusOr<std::vector<DiskEntry>>
+absl::StatusOr<std::vector<TierEntry>>
 DiskTier::list(uint64_t &unreadable) const {
   unreadable = 0;
   absl::StatusOr<std::shared_ptr<const OpenDirectory>> acquired = acquire();
@@ -581,12 +589,12 @@ DiskTier::list(uint64_t &unreadable) const {
     return acquired.status();
 
   // A key of the current generation hides that of the previous one.
-  std::map<Fingerprint, std::pair<uint64_t, DiskEntry>> found;
+  std::map<Fingerprint, std::pair<uint64_t, TierEntry>> found;
   for (const std::shared_ptr<Generation> &generation :
        {(*acquired)->getPrevious(), (*acquired)->getCurrent()}) {
     if (!generation)
       continue;
-    std::map<Fingerprint, std::pair<uint64_t, DiskEntry>> here;
+    std::map<Fingerprint, std::pair<uint64_t, TierEntry>> here;
     absl::Status status = LLVMStore::forEachPublished(
         generation->getStoreFolder(), [&](llvm::StringRef object) {
           std::optional<Header> header = Header::consume(object);
@@ -606,23 +614,23 @@ DiskTier::list(uint64_t &unreadable) const {
     here.merge(found);
     found = std::move(here);
   }
-  std::vector<DiskEntry> entries;
+  std::vector<TierEntry> entries;
   entries.reserve(found.size());
   for (auto &[key, entry] : found)
     entries.push_back(std::move(entry.second));
   return entries;
 }
 
-absl::StatusOr<DiskTier::Verification> DiskTier::verify() const {
+absl::StatusOr<TierVerification> DiskTier::verify() const {
   uint64_t unreadable;
-  absl::StatusOr<std::vector<DiskEntry>> entries = list(unreadable);
+  absl::StatusOr<std::vector<TierEntry>> entries = list(unreadable);
   if (!entries.ok())
     return entries.status();
-  Verification verification;
+  TierVerification verification;
   verification.entries = entries->size() + unreadable;
   verification.damaged.resize(unreadable);
-  for (DiskEntry &entry : *entries) {
-    absl::StatusOr<bool> valid = contains(entry.key);
+  for (TierEntry &entry : *entries) {
+    absl::StatusOr<bool> valid = contains(*entry.key);
     if (!valid.ok())
       return valid.status();
     if (!*valid)
@@ -635,7 +643,7 @@ CacheTierStats DiskTier::getStats() const {
   CacheTierStats stats;
   stats.rejected = rejected;
   stats.evictions = evictions;
-  absl::StatusOr<std::vector<DiskEntry>> entries = list();
+  absl::StatusOr<std::vector<TierEntry>> entries = list();
   if (entries.ok())
     stats.entries = entries->size();
   std::shared_ptr<const OpenDirectory> open;

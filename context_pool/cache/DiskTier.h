@@ -56,14 +56,6 @@ struct DiskTierOptions {
   absl::Duration retryAfter = absl::Milliseconds(500);
 };
 
-/// What the folder holds under a key.
-struct DiskEntry {
-  CacheKey key;
-  std::string kind; ///< Empty where it is so damaged that nothing is known.
-  uint64_t bytes = 0;
-  absl::Duration compileCost;
-};
-
 /// The disk tier.
 ///
 /// An artifact is an object of LLVM's store: a header, and the bytes, where they
@@ -111,16 +103,11 @@ public:
   /// which would make one of it.
   static bool isCache(llvm::StringRef directory);
 
-  /// Everything that `get` would give, unless it is damaged.
-  absl::StatusOr<std::vector<DiskEntry>> list() const;
-
-  struct Verification {
-    uint64_t entries = 0; ///< That were read, damaged ones included.
-    std::vector<DiskEntry> damaged;
-  };
+  /// Everything that `get` would give, unless it is damaged, by key.
+  absl::StatusOr<std::vector<TierEntry>> list() const;
 
   /// Reads everything that is published.
-  absl::StatusOr<Verification> verify() const;
+  absl::StatusOr<TierVerification> verify() const;
 
   /// Deletes what is not in use: old generations, files of processes that were
   /// killed.
@@ -142,14 +129,14 @@ private:
   absl::StatusOr<std::shared_ptr<const OpenDirectory>> acquire() const;
   absl::Status bring(Task task) const;
   void work();
-  void countEvictions(const OpenDirectory &directory);
+  static uint64_t countUnused(const OpenDirectory &directory);
 
   static absl::StatusOr<Found>
   find(const std::shared_ptr<Generation> &generation, const CacheKey &key);
   absl::Status putInto(const OpenDirectory &directory, const CacheKey &key,
                        const Artifact &artifact, bool replace);
   absl::StatusOr<bool> contains(const CacheKey &key) const;
-  absl::StatusOr<std::vector<DiskEntry>> list(uint64_t &unreadable) const;
+  absl::StatusOr<std::vector<TierEntry>> list(uint64_t &unreadable) const;
 
   const DiskTierOptions options;
   const CacheDirectory directory;

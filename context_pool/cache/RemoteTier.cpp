@@ -16,8 +16,10 @@
 #include "context_pool/support/Mutex.h"
 #include "context_pool/support/Thread.h"
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SmallVector.h"
 
 #include <algorithm>
 #include <hiredis/hiredis.h>
@@ -39,8 +41,9 @@ constexpr std::chrono::seconds longestIdle(60);
 /// they expire.
 constexpr size_t maxRejectedKeys = 4096;
 
-/// Clearing goes on for as long as it gets on, within reason.
+/// What goes through all names goes on for as long as it gets on, within reason.
 constexpr std::chrono::minutes longestClear(5);
+constexpr std::chrono::hours longestReading(1);
 
 /// To each command; FailedPrecondition where the server refused it.
 using Replies = std::vector<absl::StatusOr<RedisReply>>;
@@ -65,6 +68,9 @@ public:
   absl::Status checkReady() const override;
   CacheTierStats getStats() const override;
   RemoteTierState getState() const override;
+  absl::StatusOr<RemoteServerCounts> countDeleted() override;
+  absl::StatusOr<std::vector<TierEntry>> list() override;
+  absl::StatusOr<TierVerification> verify() override;
 
 private:
   struct IdleConnection {
@@ -87,6 +93,14 @@ private:
   absl::StatusOr<RedisReply> exchange(const RedisCommand &command,
                                       const ReplyLimits &replyLimits,
                                       const TimeLimits &limits);
+  using VisitNames =
+      llvm::function_ref<absl::Status(llvm::ArrayRef<llvm::StringRef> names)>;
+  absl::Status forEachPage(const TimeLimits &limits, VisitNames visit);
+  using VisitNew = llvm::function_ref<absl::Status(
+      llvm::ArrayRef<llvm::StringRef> names, const TimeLimits &limits)>;
+  absl::Status forEachNew(VisitNew visit);
+  absl::StatusOr<std::vector<TierEntry>>
+  describe(llvm::ArrayRef<llvm::StringRef> names, const TimeLimits &limits);
   std::unique_ptr<RedisConnection> takeIdle();
   absl::StatusOr<std::unique_ptr<RedisConnection>>
   connect(const TimeLimits &limits);
@@ -422,51 +436,238 @@ std::vector<absl::Status> RedisTier::putAll(llvm::ArrayRef<TierWrite> writes) {
   return results;
 }
 
-absl::Status RedisTier::clear() {
-  if (absl::Status status = admit(); !status.ok())
-    return status;
-  // Names of exactly our form, and so of a known length.
+/// Calls `visit` with names of exactly our form, some at a time and perhaps more
+/// than once.
+absl::Status RedisTier::forEachPage(const TimeLimits &limits,
+                                    VisitNames visit) {
+  // They are of a known length.
   std::string pattern =
       format.getPrefix() + std::string(2 * sizeof(Fingerprint::bytes), '?');
   ReplyLimits replyLimits;
   replyLimits.elements = 1 << 16;
-  Clock::time_point start = Clock::now();
-  TimeLimits limits = startCall(longestClear);
   std::string cursor = "0";
   do {
     absl::StatusOr<RedisReply> scanned =
         exchange({"SCAN", cursor, "MATCH", pattern, "COUNT", "1000"},
                  replyLimits, limits);
     if (!scanned.ok())
-      return fail(scanned.status(), start);
+      return scanned.status();
     const redisReply &page = **scanned;
     if (page.type != REDIS_REPLY_ARRAY || page.elements != 2 ||
         page.element[0]->type != REDIS_REPLY_STRING ||
         page.element[1]->type != REDIS_REPLY_ARRAY)
-      return fail(absl::DataLossError("the reply to SCAN is not a page"),
-                  start);
+      return absl::DataLossError("the reply to SCAN is not a page");
     cursor.assign(page.element[0]->str, page.element[0]->len);
 
-    llvm::ArrayRef<redisReply *> names(page.element[1]->element,
-                                       page.element[1]->elements);
-    RedisCommand command = {"UNLINK"};
-    for (const redisReply *name : names) {
-      llvm::StringRef text;
-      if (name->type == REDIS_REPLY_STRING)
-        text = llvm::StringRef(name->str, name->len);
-      // A server that lies must not make anybody delete other names.
-      if (text.size() == pattern.size() && text.starts_with(format.getPrefix()))
-        command.push_back(text);
+    llvm::SmallVector<llvm::StringRef, 0> names;
+    for (const redisReply *name : llvm::ArrayRef<redisReply *>(
+             page.element[1]->element, page.element[1]->elements)) {
+      if (name->type != REDIS_REPLY_STRING)
+        continue;
+      // A server that lies must not make anybody touch other names.
+      llvm::StringRef text(name->str, name->len);
+      if (format.parseName(text))
+        names.push_back(text);
     }
-    if (command.size() == 1)
+    if (names.empty())
       continue;
-    if (absl::Status status = exchange(command, ReplyLimits(), limits).status();
-        !status.ok())
-      return fail(status, start);
+    if (absl::Status status = visit(names); !status.ok())
+      return status;
   } while (cursor != "0");
+  return absl::OkStatus();
+}
+
+absl::Status RedisTier::clear() {
+  if (absl::Status status = admit(); !status.ok())
+    return status;
+  Clock::time_point start = Clock::now();
+  TimeLimits limits = startCall(longestClear);
+  absl::Status status =
+      forEachPage(limits, [&](llvm::ArrayRef<llvm::StringRef> names) {
+        RedisCommand command = {"UNLINK"};
+        command.append(names.begin(), names.end());
+        return exchange(command, ReplyLimits(), limits).status();
+      });
+  if (!status.ok())
+    return fail(status, start);
   circuit.succeeded();
   return absl::OkStatus();
 }
+
+//===----------------------------------------------------------------------===//
+// For people
+//===----------------------------------------------------------------------===//
+
+absl::StatusOr<RemoteServerCounts> RedisTier::countDeleted() {
+  if (absl::Status status = admit(); !status.ok())
+    return status;
+  ReplyLimits replyLimits;
+  replyLimits.stringBytes = 1 << 20;
+  Clock::time_point start = Clock::now();
+  absl::StatusOr<RedisReply> reply =
+      exchange({"INFO", "stats"}, replyLimits, startCall());
+  // Who may not ask may still use the tier.
+  if (absl::IsFailedPrecondition(reply.status()))
+    return named(reply.status());
+  if (!reply.ok())
+    return fail(reply.status(), start);
+  circuit.succeeded();
+  RemoteServerCounts counts;
+  bool isKnown = (*reply)->type == REDIS_REPLY_STRING;
+  for (auto [field, count] : {std::pair("\nevicted_keys:", &counts.evicted),
+                              {"\nexpired_keys:", &counts.expired}}) {
+    if (!isKnown)
+      break;
+    llvm::StringRef text = llvm::StringRef((*reply)->str, (*reply)->len);
+    text = text.split(field).second;
+    isKnown = !text.consumeInteger(10, *count);
+  }
+  if (!isKnown)
+    return named(absl::DataLossError("the reply to INFO lacks the counts"));
+  return counts;
+}
+
+/// Calls `visit` with all of our names, each once, some at a time.
+absl::Status RedisTier::forEachNew(VisitNew visit) {
+  if (absl::Status status = admit(); !status.ok())
+    return status;
+  Clock::time_point start = Clock::now();
+  TimeLimits limits = startCall(longestReading);
+  std::set<Fingerprint> visited;
+  absl::Status status =
+      forEachPage(limits, [&](llvm::ArrayRef<llvm::StringRef> names) {
+        llvm::SmallVector<llvm::StringRef, 0> fresh;
+        for (llvm::StringRef name : names)
+          if (visited.insert(format.parseName(name)->digest).second)
+            fresh.push_back(name);
+        return visit(fresh, limits);
+      });
+  if (!status.ok())
+    return fail(status, start);
+  circuit.succeeded();
+  return absl::OkStatus();
+}
+
+/// Whether the server says that a name holds something else than a string.
+static bool isWrongType(const absl::Status &status) {
+  return absl::IsFailedPrecondition(status) &&
+         absl::StrContains(status.message(), ": WRONGTYPE ");
+}
+
+/// What names hold, but for those that have gone.
+absl::StatusOr<std::vector<TierEntry>>
+RedisTier::describe(llvm::ArrayRef<llvm::StringRef> names,
+                    const TimeLimits &limits) {
+  std::string last = std::to_string(RemoteValueFormat::peekedBytes - 1);
+  std::vector<TierEntry> entries;
+  while (!names.empty()) {
+    llvm::ArrayRef<llvm::StringRef> some =
+        names.take_front(std::min(names.size(), getMaxWrites()));
+    names = names.drop_front(some.size());
+    std::vector<RedisCommand> commands;
+    for (llvm::StringRef name : some) {
+      commands.push_back({"PTTL", name});
+      commands.push_back({"GETRANGE", name, "0", last});
+    }
+    absl::StatusOr<Replies> replies =
+        exchangeAll(commands, ReplyLimits(), limits);
+    if (!replies.ok())
+      return replies.status();
+    for (auto [index, name] : llvm::enumerate(some)) {
+      const absl::StatusOr<RedisReply> &left = (*replies)[2 * index];
+      const absl::StatusOr<RedisReply> &value = (*replies)[2 * index + 1];
+      if (!left.ok())
+        return left.status();
+      // -1: it does not expire; -2: it is not there.
+      if ((*left)->type != REDIS_REPLY_INTEGER || (*left)->integer < -2)
+        return absl::DataLossError("the reply to PTTL is not a time");
+      if ((*left)->integer == -2)
+        continue;
+      TierEntry &entry = entries.emplace_back();
+      entry.key = format.parseName(name);
+      if ((*left)->integer >= 0)
+        entry.expiresIn = absl::Milliseconds((*left)->integer);
+      if (isWrongType(value.status()))
+        continue;
+      if (!value.ok())
+        return value.status();
+      if ((*value)->type != REDIS_REPLY_STRING)
+        return absl::DataLossError("the reply to GETRANGE is not a string");
+      if (std::optional<RemoteValueSummary> summary =
+              format.peek(llvm::StringRef((*value)->str, (*value)->len))) {
+        entry.kind = std::move(summary->kind);
+        entry.bytes = summary->bytes;
+        entry.compileCost = summary->compileCost;
+      }
+    }
+  }
+  return entries;
+}
+
+static void sortByKey(std::vector<TierEntry> &entries) {
+  llvm::sort(entries, [](const TierEntry &lhs, const TierEntry &rhs) {
+    return lhs.key->digest < rhs.key->digest;
+  });
+}
+
+absl::StatusOr<std::vector<TierEntry>> RedisTier::list() {
+  std::vector<TierEntry> entries;
+  absl::Status status =
+      forEachNew([&](llvm::ArrayRef<llvm::StringRef> names,
+                     const TimeLimits &limits) -> absl::Status {
+        absl::StatusOr<std::vector<TierEntry>> some = describe(names, limits);
+        if (!some.ok())
+          return some.status();
+        llvm::append_range(entries, *std::move(some));
+        return absl::OkStatus();
+      });
+  if (!status.ok())
+    return status;
+  sortByKey(entries);
+  return entries;
+}
+
+absl::StatusOr<TierVerification> RedisTier::verify() {
+  TierVerification verification;
+  ReplyLimits replyLimits;
+  replyLimits.stringBytes = format.getMaxValueBytes();
+  absl::Status status =
+      forEachNew([&](llvm::ArrayRef<llvm::StringRef> names,
+                     const TimeLimits &limits) -> absl::Status {
+        llvm::SmallVector<llvm::StringRef, 0> damaged;
+        for (llvm::StringRef name : names) {
+          // One at a time: a value may be large.
+          absl::StatusOr<RedisReply> reply =
+              exchange({"GET", name}, replyLimits, limits);
+          bool isDamaged =
+              absl::IsOutOfRange(reply.status()) || isWrongType(reply.status());
+          if (!reply.ok() && !isDamaged)
+            return reply.status();
+          if (reply.ok() && (*reply)->type == REDIS_REPLY_NIL)
+            continue;
+          ++verification.entries;
+          if (isDamaged || (*reply)->type != REDIS_REPLY_STRING ||
+              !format
+                   .decode(name, llvm::StringRef((*reply)->str, (*reply)->len))
+                   .ok())
+            damaged.push_back(name);
+        }
+        absl::StatusOr<std::vector<TierEntry>> entries =
+            describe(damaged, limits);
+        if (!entries.ok())
+          return entries.status();
+        llvm::append_range(verification.damaged, *std::move(entries));
+        return absl::OkStatus();
+      });
+  if (!status.ok())
+    return status;
+  sortByKey(verification.damaged);
+  return verification;
+}
+
+//===----------------------------------------------------------------------===//
+// Statistics
+//===----------------------------------------------------------------------===//
 
 CacheTierStats RedisTier::getStats() const {
   CacheTierStats stats;

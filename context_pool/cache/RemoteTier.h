@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace ctxpool::detail {
 
@@ -65,6 +66,13 @@ struct RemoteTierState {
   std::string toString() const;
 };
 
+/// What a server has deleted since it started, of all its databases and whoever
+/// wrote it.
+struct RemoteServerCounts {
+  uint64_t evicted = 0; ///< To make room.
+  uint64_t expired = 0;
+};
+
 /// A database of a Redis server, shared by machines.
 ///
 /// A server that fails is left alone for a while: get and put then fail at once,
@@ -76,7 +84,7 @@ struct RemoteTierState {
 /// would have been written, is a miss and counts in `rejected`; it stays where it
 /// is, and the next put of its key by this tier replaces it.
 ///
-/// Errors of get, put and clear, whose messages name the server:
+/// Errors of all calls that give a status, whose messages name the server:
 ///   Unavailable        nobody listens, the connection broke, or the tier rests
 ///   DeadlineExceeded   a time limit has passed
 ///   Unauthenticated    the user, password or certificate was refused
@@ -100,6 +108,24 @@ public:
   create(RemoteTierOptions options);
 
   virtual RemoteTierState getState() const = 0;
+
+  //===--------------------------------------------------------------------===//
+  // For people
+  //===--------------------------------------------------------------------===//
+
+  /// Asks the server, whose users need not be allowed to.
+  virtual absl::StatusOr<RemoteServerCounts> countDeleted() = 0;
+
+  // These go through all names of the server's database, and take at most an
+  // hour. What comes or goes meanwhile may be missing.
+
+  /// The values under this tier's names, by key, as they say that they are:
+  /// `verify` finds out whether that is so. Reads the beginning of each.
+  virtual absl::StatusOr<std::vector<TierEntry>> list() = 0;
+
+  /// Reads every value and checks it as `get` does. What is damaged stays where
+  /// it is, and counts nowhere.
+  virtual absl::StatusOr<TierVerification> verify() = 0;
 };
 
 } // namespace ctxpool::detail

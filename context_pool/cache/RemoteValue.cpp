@@ -9,6 +9,8 @@
 #include "context_pool/cache/RemoteValue.h"
 
 #include "absl/strings/str_cat.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Compression.h"
 #include "llvm/Support/Endian.h"
 #include "llvm/Support/Error.h"
@@ -37,6 +39,7 @@ constexpr size_t meaningOffset = 64;
 constexpr size_t tagOffset = 96;
 constexpr size_t headerSize = 128;
 constexpr size_t maxKindSize = 255;
+static_assert(RemoteValueFormat::peekedBytes == headerSize + maxKindSize);
 
 /// Below that even good compression saves nothing that a network would notice.
 constexpr size_t minCompressed = 256;
@@ -66,6 +69,11 @@ static llvm::ArrayRef<uint8_t> asBytes(llvm::StringRef text) {
   return {text.bytes_begin(), text.size()};
 }
 
+static absl::Duration readCost(llvm::StringRef value) {
+  return absl::Nanoseconds(
+      static_cast<int64_t>(endian::read64le(value.data() + costOffset)));
+}
+
 static Fingerprint readFingerprint(llvm::StringRef value, size_t offset) {
   Fingerprint fingerprint;
   std::memcpy(fingerprint.bytes.data(), value.data() + offset,
@@ -88,6 +96,29 @@ RemoteValueFormat::RemoteValueFormat(llvm::StringRef secret, uint64_t maxBytes)
 
 std::string RemoteValueFormat::makeName(const CacheKey &key) const {
   return prefix + key.digest.toHex();
+}
+
+std::optional<CacheKey>
+RemoteValueFormat::parseName(llvm::StringRef name) const {
+  if (!name.consume_front(prefix))
+    return std::nullopt;
+  std::optional<Fingerprint> digest = Fingerprint::fromHex(name);
+  if (!digest || digest->toHex() != name)
+    return std::nullopt;
+  return CacheKey{*digest};
+}
+
+std::optional<RemoteValueSummary>
+RemoteValueFormat::peek(llvm::StringRef value) {
+  if (value.size() < headerSize || !value.starts_with(magic))
+    return std::nullopt;
+  size_t kindSize = static_cast<unsigned char>(value[kindSizeOffset]);
+  llvm::StringRef kind = value.drop_front(headerSize).take_front(kindSize);
+  if (kind.empty() || kind.size() != kindSize ||
+      !llvm::all_of(kind, llvm::isPrint))
+    return std::nullopt;
+  return RemoteValueSummary{
+      kind.str(), endian::read64le(value.data() + sizeOffset), readCost(value)};
 }
 
 uint64_t RemoteValueFormat::getMaxValueBytes() const {
@@ -207,8 +238,6 @@ RemoteValueFormat::decode(llvm::StringRef name, llvm::StringRef value) const {
   // Also whoever has the secret may have compressed with bad memory.
   if (artifact->getDigest() != readFingerprint(value, digestOffset))
     return absl::DataLossError("the digest does not fit the bytes");
-  absl::Duration cost = absl::Nanoseconds(
-      static_cast<int64_t>(endian::read64le(value.data() + costOffset)));
   return artifact->withMeaning(readFingerprint(value, meaningOffset))
-      .withCompileCost(cost);
+      .withCompileCost(readCost(value));
 }

@@ -12,13 +12,23 @@
 #include "context_pool/CompileCache.h"
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "llvm-c/blake3.h"
 #include "llvm/ADT/StringRef.h"
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace ctxpool::detail {
+
+/// What a value says of its artifact.
+struct RemoteValueSummary {
+  std::string kind;
+  uint64_t bytes = 0;
+  absl::Duration compileCost;
+};
 
 /// The names and values under which artifacts are kept on a server that others
 /// can write to.
@@ -45,7 +55,7 @@ namespace ctxpool::detail {
 /// accepted, and only under the name it was made for. Without one the key is
 /// known to all: the tag then finds damage, not malice.
 ///
-/// Nothing of a value is used before its tag was compared.
+/// Nothing of a value is used before its tag was compared; `peek` is for people.
 ///
 /// Thread safety: every member may be called from several threads at once.
 class RemoteValueFormat {
@@ -66,6 +76,17 @@ public:
   ///                      bytes.
   absl::StatusOr<std::string> encode(llvm::StringRef name,
                                      const Artifact &artifact) const;
+
+  /// How many bytes of a value `peek` looks at.
+  static constexpr size_t peekedBytes = 128 + 255;
+
+  /// The key that such a name is of; nothing for other names.
+  std::optional<CacheKey> parseName(llvm::StringRef name) const;
+
+  /// What a value, or its first `peekedBytes` bytes, says that it is, for people:
+  /// anybody may have written that. Nothing where it is of another format or
+  /// version, or the kind does not print.
+  static std::optional<RemoteValueSummary> peek(llvm::StringRef value);
 
   /// Errors: DataLoss - not made by `encode` for that name and secret; another
   ///                    version; larger than `maxBytes`.

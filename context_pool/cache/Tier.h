@@ -17,8 +17,10 @@
 #include "llvm/ADT/ArrayRef.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace ctxpool::detail {
@@ -34,6 +36,21 @@ struct TierWrite {
   CacheKey key;
   Artifact artifact;
   bool replace = false;
+};
+
+/// What a tier holds under a key, for people.
+struct TierEntry {
+  std::optional<CacheKey> key; ///< Nothing where it is too damaged to tell.
+  std::string kind;            ///< Empty where it is too damaged to tell.
+  uint64_t bytes = 0;          ///< Of the artifact; 0 without a kind.
+  absl::Duration compileCost;
+  absl::Duration expiresIn = absl::InfiniteDuration();
+};
+
+/// What reading everything in a tier found.
+struct TierVerification {
+  uint64_t entries = 0; ///< That were read, damaged ones included.
+  std::vector<TierEntry> damaged;
 };
 
 /// A place behind the memory of the process in which artifacts are kept: a

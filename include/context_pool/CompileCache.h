@@ -363,9 +363,13 @@ struct CacheTierStats {
   uint64_t rejected = 0; ///< Entries that were damaged or not to be trusted.
   uint64_t dropped = 0;  ///< Writes given up since too many were waiting, or
                          ///< the artifact was too large.
+  /// What went to make room. Of memory: each artifact. Of the directory: keys
+  /// that nobody had used since the store before was replaced, when this cache
+  /// replaced the store again; what caches of other processes replace counts
+  /// there. Of a server: none, for what it tells is of all who use it together.
   uint64_t evictions = 0;
-  uint64_t entries = 0;  ///< At the moment.
-  uint64_t bytes = 0;    ///< At the moment.
+  uint64_t entries = 0;  ///< At the moment; none of a server.
+  uint64_t bytes = 0;    ///< At the moment; none of a server.
   std::string lastError; ///< The last fault, for people; empty before it.
 };
 

@@ -49,9 +49,12 @@ TEST_F(CacheServerTest, StatsTellsThatAServerAnswersAndNotItsPassword) {
   EXPECT_EQ(text.status, 0) << text.err;
   EXPECT_THAT(text.out,
               AllOf(ContainsRegex("server +redis://\\*\\*\\*@127\\.0\\.0\\.1:"),
-                    ContainsRegex("answers +in [0-9.]+ ms")));
+                    ContainsRegex("answers +in [0-9.]+ ms"),
+                    ContainsRegex("evicted +0, and 0 expired")));
   EXPECT_EQ(run.status, 0) << run.err;
-  EXPECT_EQ(parseReport(run).getObject("remote")->getBoolean("answers"), true);
+  json::Object report = parseReport(run);
+  EXPECT_EQ(report.getObject("remote")->getBoolean("answers"), true);
+  EXPECT_EQ(report.getObject("remote")->getInteger("server_evicted"), 0);
   EXPECT_EQ(wrong.status, 1);
   EXPECT_THAT(wrong.out, ContainsRegex("answers +no: "));
   for (const ToolRun &shown : {text, run, wrong})
@@ -82,6 +85,145 @@ TEST_F(CacheServerTest, WhatIsWarmIsAHitOfAnotherProcessUntilItIsCleared) {
   EXPECT_EQ(clear.status, 0) << clear.err;
   EXPECT_THAT(clear.out, HasSubstr("cleared redis://127.0.0.1:"));
   EXPECT_EQ(getHits(), 0);
+}
+
+/// What a command said, as JSON.
+json::Object report(std::vector<std::string> arguments,
+                    llvm::StringRef input = "") {
+  arguments.emplace_back("--json");
+  return parseReport(runTool(arguments, input));
+}
+
+TEST_F(CacheServerTest, ListNamesTheValuesAndWhenTheyExpire) {
+  RedisServer server;
+  std::string remote = "--remote=" + server.getUrl("", "/0");
+  ASSERT_EQ(runTool({"cache", "warm", "-", remote}, goodModule).status, 0);
+
+  ToolRun text = runTool({"cache", "list", remote});
+  json::Object listed = report({"cache", "list", remote});
+
+  EXPECT_EQ(text.status, 0) << text.err;
+  EXPECT_THAT(text.out, ContainsRegex("expires in\n-+\n[0-9a-f]{64}  "
+                                      "mlir-bytecode +[0-9]+ +[0-9.]+ +7[0-9]+h"
+                                      "[0-9m]+s\n$"));
+  EXPECT_FALSE(listed.get("entries"));
+  const json::Array *entries = listed.getArray("remote_entries");
+  ASSERT_TRUE(entries);
+  ASSERT_EQ(entries->size(), 1u);
+  const json::Object &entry = *entries->front().getAsObject();
+  EXPECT_EQ(entry.getString("kind"), "mlir-bytecode");
+  EXPECT_GT(entry.getInteger("bytes"), 0);
+  EXPECT_GT(entry.getNumber("compile_seconds"), 0);
+  EXPECT_GT(entry.getNumber("expires_in_seconds"), 29 * 24 * 3600.0);
+}
+
+TEST_F(CacheServerTest, VerifyExitsWithOneAndLeavesWhatItRejects) {
+  RedisServer server;
+  std::string remote = "--remote=" + server.getUrl("", "/0");
+  ASSERT_EQ(runTool({"cache", "warm", "-", remote}, goodModule).status, 0);
+  ToolRun good = runTool({"cache", "verify", remote});
+  const json::Array entries =
+      *report({"cache", "list", remote}).getArray("remote_entries");
+  std::string key =
+      entries.front().getAsObject()->getString("key").value_or("").str();
+  server.run({"SETRANGE", "ctxpool:v1:" + key, "200", "damage"});
+
+  ToolRun text = runTool({"cache", "verify", remote});
+  json::Object verified = report({"cache", "verify", remote});
+
+  EXPECT_EQ(good.status, 0) << good.err;
+  EXPECT_THAT(good.out, HasSubstr(": 1 entry read, 0 rejected\n"));
+  EXPECT_EQ(text.status, 1);
+  EXPECT_THAT(text.out, AllOf(HasSubstr(key + "  mlir-bytecode"),
+                              HasSubstr(": 1 entry read, 1 rejected\n")));
+  EXPECT_EQ(verified.getInteger("remote_entries"), 1);
+  ASSERT_EQ(verified.getArray("remote_rejected")->size(), 1u);
+  EXPECT_EQ(server.run({"DBSIZE"}), "1");
+}
+
+TEST_F(CacheServerTest, BothFolderAndServerAreListedAndVerified) {
+  RedisServer server;
+  TemporaryFolder folder;
+  std::string remote = "--remote=" + server.getUrl("", "/0");
+  std::string directory = "--directory=" + folder.getPath("cache");
+  ASSERT_EQ(
+      runTool({"cache", "warm", "-", remote, directory}, goodModule).status, 0);
+
+  json::Object listed = report({"cache", "list", remote, directory});
+  json::Object verified = report({"cache", "verify", remote, directory});
+
+  ASSERT_EQ(listed.getArray("entries")->size(), 1u);
+  ASSERT_EQ(listed.getArray("remote_entries")->size(), 1u);
+  EXPECT_EQ(listed.getArray("entries")->front().getAsObject()->getString("key"),
+            listed.getArray("remote_entries")
+                ->front()
+                .getAsObject()
+                ->getString("key"));
+  EXPECT_EQ(verified.getInteger("entries"), 1);
+  EXPECT_EQ(verified.getInteger("remote_entries"), 1);
+}
+
+TEST_F(CacheServerTest, WarmSendsTheServerWhatTheFolderHas) {
+  RedisServer server;
+  TemporaryFolder folder;
+  std::string remote = "--remote=" + server.getUrl("", "/0");
+  std::string directory = "--directory=" + folder.getPath("cache");
+  ASSERT_EQ(runTool({"cache", "warm", "-", directory}, goodModule).status, 0);
+  ASSERT_EQ(server.run({"DBSIZE"}), "0");
+
+  ToolRun both = runTool({"cache", "warm", "-", directory, remote}, goodModule);
+
+  EXPECT_EQ(both.status, 0) << both.err;
+  EXPECT_THAT(both.out, HasSubstr("0 compiled, 1 were there"));
+  EXPECT_EQ(server.run({"DBSIZE"}), "1");
+  EXPECT_THAT(runTool({"cache", "warm", "-", remote}, goodModule).out,
+              HasSubstr("0 compiled, 1 were there"));
+  // Also in place of what is damaged.
+  std::string name = server.run({"RANDOMKEY"});
+  server.run({"SET", name, "junk"});
+  ASSERT_EQ(
+      runTool({"cache", "warm", "-", directory, remote}, goodModule).status, 0);
+  EXPECT_EQ(runTool({"cache", "verify", remote}).status, 0);
+  // And the folder what the server has.
+  ASSERT_EQ(runTool({"cache", "clear", directory}).status, 0);
+  ASSERT_EQ(
+      runTool({"cache", "warm", "-", directory, remote}, goodModule).status, 0);
+  EXPECT_THAT(runTool({"cache", "warm", "-", directory}, goodModule).out,
+              HasSubstr("0 compiled, 1 were there"));
+}
+
+TEST_F(CacheServerTest, WarmExitsWithOneWhereTheServerTakesNothing) {
+  TemporaryFolder folder;
+  std::string remote =
+      "--remote=redis://127.0.0.1:" + std::to_string(findFreePort());
+  std::string directory = "--directory=" + folder.getPath("cache");
+  ASSERT_EQ(runTool({"cache", "warm", "-", directory}, goodModule).status, 0);
+
+  ToolRun run = runTool({"cache", "warm", "-", directory, remote}, goodModule);
+
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.err, AllOf(HasSubstr("not all could be kept"),
+                             HasSubstr("127.0.0.1")));
+}
+
+TEST_F(CacheServerTest, JitTellsThatTheServerHadTheObject) {
+  RedisServer server;
+  const char *const module = "llvm.func @f() -> i32 {\n"
+                             "  %x = llvm.mlir.constant(42 : i32) : i32\n"
+                             "  llvm.return %x : i32\n}\n";
+  std::vector<std::string> arguments = {"jit", "-", "--entry=f",
+                                        "--remote=" + server.getUrl("", "/0")};
+  ASSERT_EQ(runTool(arguments, module).status, 0);
+
+  ToolRun text = runTool(arguments, module);
+  json::Object hit = report(arguments, module);
+
+  EXPECT_THAT(
+      text.out,
+      ContainsRegex("\n1 +[0-9.]+ +[0-9.]+ +remote hit +[0-9.]+ +load"));
+  const json::Object &run = *hit.getArray("runs")->front().getAsObject();
+  EXPECT_EQ(run.getString("object"), "hit");
+  EXPECT_EQ(run.getString("tier"), "remote");
 }
 
 } // namespace

@@ -299,6 +299,33 @@ TEST(CacheFlagsTest, ABadValueIsAUsageErrorThatNamesWhatWasExpected) {
   }
 }
 
+TEST(CacheFlagsTest, AServerNeedsNoGc) {
+  ToolRun run = cache({"gc", "--remote=redis://127.0.0.1:1/0"});
+  EXPECT_EQ(run.status, 2);
+  EXPECT_THAT(run.err, AllOf(HasSubstr("a server deletes by itself what has "
+                                       "expired"),
+                             HasSubstr("'cache clear' deletes everything")));
+}
+
+TEST(CacheFlagsTest, BadCodeOptionsAreUsageErrors) {
+  TemporaryFolder folder;
+  for (auto [option, message] :
+       {std::pair("--target=nonsense", "its architecture is unknown"),
+        {"--target=wasm48-unknown-unknown", "its architecture is unknown"},
+        {"--cpu=abacus", "has no 'abacus'"},
+        {"--features=avx", "expected + or - and a name"},
+        {"--features=+abacus", "has no 'abacus'"},
+        {"--code-model=vast", "vast"},
+        {"--opt-level=4", "4"}}) {
+    ToolRun run = cache({"warm", "-", "--output=object", option,
+                         "--directory=" + folder.getPath("cache")},
+                        goodModule);
+    EXPECT_EQ(run.status, 2) << option;
+    EXPECT_THAT(run.err, HasSubstr(message));
+  }
+  EXPECT_FALSE(fs::exists(folder.getPath("cache")));
+}
+
 TEST(CacheFlagsTest, ABadVariableIsAUsageErrorThatNamesIt) {
   TemporaryFolder folder;
   for (auto [name, value, message] :
@@ -346,6 +373,9 @@ TEST(CacheFlagsTest, PasswordsAreNeverShown) {
            {"cache", "stats", "--remote=" + url},
            {"cache", "stats", "--remote=" + url, "--json"},
            {"cache", "clear", "--remote=" + url},
+           {"cache", "list", "--remote=" + url},
+           {"cache", "verify", "--remote=" + url},
+           {"cache", "gc", "--remote=" + url},
            {"cache", "warm", "-", "--remote=" + url},
            {"cache", "stats", "--remote=redis://user:sEcret@@host:x"},
            {"cache", "stats", "--remotes=" + url},
@@ -357,6 +387,17 @@ TEST(CacheFlagsTest, PasswordsAreNeverShown) {
     EXPECT_THAT(run.out + run.err,
                 AllOf(Not(HasSubstr("sEcret")), Not(IsEmpty())))
         << arguments[1];
+  }
+}
+
+TEST(CacheStoreTest, WhatDoesNotAnswerIsNeitherListedNorVerified) {
+  for (const char *name : {"list", "verify"}) {
+    ToolRun run = cache({name, "--remote=redis://127.0.0.1:1/0"});
+    if (run.status == 2)
+      GTEST_SKIP() << "built without Redis: " << run.err;
+    EXPECT_EQ(run.status, 1) << name;
+    EXPECT_THAT(run.err, HasSubstr("127.0.0.1:1"));
+    EXPECT_THAT(run.out, IsEmpty()) << name;
   }
 }
 

@@ -31,7 +31,9 @@
 
 #include <cstdlib>
 #include <fcntl.h>
+#include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
 #include <unistd.h>
 #include <utility>
@@ -856,6 +858,91 @@ INSTANTIATE_TEST_SUITE_P(
     [](const testing::TestParamInfo<DuplicateCase> &info) {
       return std::to_string(info.param.percent) + info.param.input;
     });
+
+TEST(CompileCommandTest, WithCrashRecoveryACrashFailsItsFileAndTheOthersRun) {
+  // Deeper than the stack of a compile thread.
+  TemporaryFolder folder;
+  std::string crashing = folder.write(
+      "crashing.mlir", "module attributes {t.a = " + std::string(1 << 20, '['));
+  std::string good = folder.write("good.mlir", goodModule);
+
+  ToolRun run =
+      runTool({"compile", crashing, good, "--modes=fresh,service",
+               "--crash-recovery", "--requests=8", "--threads=1", "--json"});
+
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.err, AllOf(HasSubstr("crashing.mlir"),
+                             HasSubstr("crashed: signal 11")));
+  json::Object report = parseReport(run);
+  EXPECT_TRUE(report.getArray("mismatches")->empty());
+  for (const char *name : {"fresh", "service"}) {
+    json::Object mode = getMode(report, name);
+    EXPECT_EQ(mode.getInteger("requests"), 8);
+    EXPECT_EQ(mode.getInteger("failed"), 4);
+    EXPECT_EQ(mode.getBoolean("results_match"), true);
+  }
+}
+
+TEST(CompileCommandTest, CrashRecoveryIsForModesThatCanGoOnAfterACrash) {
+  for (const char *modes :
+       {"--modes=service,pool", "--modes=pool+cache", "--requests=1"}) {
+    ToolRun run =
+        runTool({"compile", "-", "--crash-recovery", modes}, goodModule);
+    EXPECT_EQ(run.status, 2);
+    EXPECT_THAT(run.err,
+                HasSubstr("--crash-recovery: a crash in the modes pool "
+                          "and pool+cache ends the process"));
+  }
+}
+
+TEST(CompileCommandTest, ModulesThatCrashUpstreamAreErrorsOfTheirFile) {
+  auto folder = sharedDir("cases/inputs/crash");
+  if (!folder)
+    GTEST_SKIP() << "no folder of collected cases";
+  std::vector<std::string> arguments = {"compile",
+                                        "--modes=service",
+                                        "--crash-recovery",
+                                        "--json=-",
+                                        "-",
+                                        "--allow-unregistered-dialect"};
+  const size_t options = arguments.size();
+  for (const std::filesystem::path &file : moduleFiles(*folder))
+    arguments.push_back(file.string());
+
+  ToolRun run = runTool(arguments, goodModule);
+
+  EXPECT_EQ(run.status, 1);
+  json::Object report = parseReport(run);
+  // Some have a reason that differs from time to time.
+  std::set<std::string> failed;
+  for (const json::Value &failure : *report.getArray("failures")) {
+    const json::Object &entry = *failure.getAsObject();
+    failed.insert(entry.getString("file").value_or("").str());
+    EXPECT_THAT(entry.getString("message").value_or("").str(),
+                HasSubstr("crashed: "));
+  }
+  EXPECT_EQ(failed, std::set<std::string>(arguments.begin() + options,
+                                          arguments.end()));
+  EXPECT_TRUE(report.getArray("mismatches")->empty());
+}
+
+TEST(CompileCommandTest, WhatTheCacheEvictedIsCounted) {
+  setenv("CTXPOOL_MEMORY_BYTES", "4K", 1); // NOLINT(concurrency-mt-unsafe)
+  std::vector<std::string> arguments = {
+      "compile",     "-",          "--modes=service", "--duplicates=0",
+      "--threads=1", "--warmup=0", "--requests=50"};
+  ToolRun text = runTool(arguments, goodModule);
+  arguments.emplace_back("--json");
+  json::Object mode =
+      getMode(parseReport(runTool(arguments, goodModule)), "service");
+  unsetenv("CTXPOOL_MEMORY_BYTES"); // NOLINT(concurrency-mt-unsafe)
+
+  EXPECT_EQ(text.status, 0) << text.err;
+  EXPECT_THAT(text.out, ContainsRegex("saved s +evicted\n"));
+  ASSERT_TRUE(mode.getObject("cache"));
+  EXPECT_GT(mode.getObject("cache")->getInteger("memory_evictions"), 40);
+  EXPECT_EQ(mode.getObject("cache")->getInteger("disk_evictions"), 0);
+}
 
 TEST(CompileCommandTest, EveryRequestRepeatsAModuleUnlessToldOtherwise) {
   json::Object report =

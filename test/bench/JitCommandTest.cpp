@@ -325,16 +325,50 @@ TEST_F(JitCommandTest, EntryHasToBeDefined) {
   ToolRun tool =
       run(std::string(sum) + "func.func private @g()", {"--entry=nobody"});
   EXPECT_EQ(tool.status, 2);
-  EXPECT_THAT(tool.err, HasSubstr("@nobody is not defined; there are @f\n"));
+  EXPECT_THAT(tool.err,
+              HasSubstr("@nobody is not defined; what can be called is @f\n"));
 
   tool = run(std::string(sum) + "func.func private @g()", {"--entry=g"});
   EXPECT_EQ(tool.status, 2);
-  EXPECT_THAT(tool.err, HasSubstr("@g has no body; there are @f\n"));
+  EXPECT_THAT(tool.err,
+              HasSubstr("@g has no body; what can be called is @f\n"));
 
   tool = run("func.func private @g()", {});
   EXPECT_EQ(tool.status, 2);
   EXPECT_THAT(tool.err,
-              HasSubstr("@main is not defined; no function has a body\n"));
+              HasSubstr("@main is not defined; no function can be called\n"));
+}
+
+TEST_F(JitCommandTest, FunctionsThatAreLocalToTheModuleAreNotOffered) {
+  std::string path = folder.write("llvm.mlir", R"mlir(
+llvm.func internal @hidden() {
+  llvm.return
+}
+llvm.func private @own() {
+  llvm.return
+}
+llvm.func @open() {
+  llvm.return
+}
+)mlir");
+  for (const char *name : {"hidden", "own"}) {
+    ToolRun tool = runTool({"jit", path, std::string("--entry=") + name});
+    EXPECT_EQ(tool.status, 2);
+    EXPECT_THAT(tool.err,
+                HasSubstr(std::string("@") + name +
+                          " is local to the module; what can be called is "
+                          "@open\n"));
+  }
+  EXPECT_EQ(runTool({"jit", path, "--entry=open"}).status, 0);
+}
+
+TEST_F(JitCommandTest, OfManyFunctionsTheFirstAreNamed) {
+  std::string functions;
+  for (int number = 0; number < 13; ++number)
+    functions += "func.func @f" + std::to_string(number) + "() { return }\n";
+  EXPECT_THAT(
+      run(functions, {"--entry=g"}).err,
+      AllOf(HasSubstr("@f8, @f9 and 3 more\n"), Not(HasSubstr("@f10"))));
 }
 
 TEST_F(JitCommandTest, ArgumentsHaveToFit) {
@@ -358,7 +392,10 @@ TEST_F(JitCommandTest, ArgumentsHaveToFit) {
            {"memref<2xf32>", {"3xf32=1"}, "'3xf32' is not a shape and type of"},
            {"memref<2xf32>", {"2xf64=1"}, "'2xf64' is not a shape and type of"},
            {"memref<2xf32>", {"2x2xf32=1"}, "'2x2xf32' is not a shape and"},
-           {"memref<?xf32>", {"1"}, "'1' does not say the shape of"},
+           {"memref<?x3xf16>",
+            {"1"},
+            "'1' does not say the shape of memref<?x3xf16>, as 4x3xf16=1 "
+            "does"},
            {"memref<?xf32>",
             {"99999999999xf32=1"},
             "'99999999999xf32=1' has too many elements"}}) {
@@ -451,11 +488,106 @@ TEST_F(JitCommandTest, CommandLineHasToBeRight) {
         std::pair(std::vector<std::string>{"jit", path, "--runs=0"},
                   "--runs=0 serves nothing"),
         std::pair(std::vector<std::string>{"jit", path, "--opt=4"},
-                  "--opt=4 is no level; there are 0 to 3")}) {
+                  "--opt=4 is no level; there are 0 to 3"),
+        std::pair(std::vector<std::string>{"jit", path, "--cpu=abacus"},
+                  "has no 'abacus'"),
+        std::pair(std::vector<std::string>{"jit", path, "--cache-mode=maybe"},
+                  "--cache-mode: 'maybe' is not a mode"),
+        std::pair(std::vector<std::string>{"jit", path, "--cache-size=1G"},
+                  "which --cache-dir names")}) {
     ToolRun tool = runTool(arguments);
     EXPECT_EQ(tool.status, 2);
+    EXPECT_THAT(tool.out, "");
     EXPECT_THAT(tool.err, HasSubstr(message));
   }
+}
+
+//===----------------------------------------------------------------------===//
+// Caches that outlive the process
+//===----------------------------------------------------------------------===//
+
+TEST_F(JitCommandTest, FirstRunOfAnotherProcessHitsOnDisk) {
+  std::vector<std::string> arguments = {
+      "--entry=f", "--arg=40", "--arg=2",
+      "--cache-dir=" + folder.getPath("cache"), "--cache-size=1G"};
+  ToolRun first = run(sum, arguments);
+  ToolRun second = run(sum, arguments);
+  json::Object result = report(sum, arguments);
+
+  EXPECT_EQ(first.status, 0) << first.err;
+  EXPECT_THAT(first.out,
+              testing::ContainsRegex("\n1 +[0-9.]+ +[0-9.]+ +compile "
+                                     "+[0-9.]+ +load +"));
+  EXPECT_THAT(first.out,
+              HasSubstr(folder.getPath("cache") + " (1.0 GiB), read-write\n"));
+  EXPECT_EQ(second.status, 0) << second.err;
+  EXPECT_THAT(second.out, testing::ContainsRegex(
+                              "\n1 +[0-9.]+ +[0-9.]+ +disk hit +[0-9.]+ "
+                              "+load +[^\n]*\n2 +[0-9.]+ +[0-9.]+ +hit +"));
+  EXPECT_THAT(second.out, HasSubstr("result 0: i32 = 42\n"));
+  EXPECT_EQ(result.getString("cache_directory"), folder.getPath("cache"));
+  EXPECT_EQ(getRun(result, 0).getString("object"), "hit");
+  EXPECT_EQ(getRun(result, 0).getString("tier"), "disk");
+  EXPECT_EQ(getRun(result, 1).getString("tier"), "memory");
+  EXPECT_EQ(getResults(result, 0), Texts({"42"}));
+}
+
+TEST_F(JitCommandTest, ModesSayWhatIsUsedAndKept) {
+  for (auto [mode, object] : {std::pair("read-only", "compile"),
+                              {"off", "compile"},
+                              {"read-write", "compile"},
+                              {"recompute", "compile"},
+                              {"read-only", "hit"}}) {
+    json::Object result = report(sum, {"--entry=f", "--arg=1", "--arg=2",
+                                       "--cache-dir=" + folder.getPath("cache"),
+                                       std::string("--cache-mode=") + mode});
+    EXPECT_EQ(getRun(result, 0).getString("object"), object) << mode;
+    EXPECT_EQ(result.getString("cache_mode"), mode);
+    if (llvm::StringRef(object) == "compile")
+      EXPECT_TRUE(getRun(result, 0).get("tier")->getAsNull()) << mode;
+  }
+}
+
+TEST_F(JitCommandTest, AFaultOfTheFolderIsAWarning) {
+  std::string file = folder.write("file", "no folder");
+  ToolRun tool =
+      run(sum, {"--entry=f", "--arg=1", "--arg=2", "--cache-dir=" + file});
+
+  EXPECT_EQ(tool.status, 0);
+  EXPECT_THAT(tool.out, HasSubstr("result 0: i32 = 3\n"));
+  EXPECT_THAT(tool.err, testing::ContainsRegex("warning: the cache had [0-9]+ "
+                                               "faults?, the last: .*file"));
+}
+
+//===----------------------------------------------------------------------===//
+// Crashes
+//===----------------------------------------------------------------------===//
+
+TEST_F(JitCommandTest, WithCrashRecoveryACrashOfTheCodeIsAnErrorOfTheFile) {
+  ToolRun tool = run(R"mlir(
+llvm.func @f() -> i32 {
+  %zero = llvm.mlir.constant(64 : i64) : i64
+  %null = llvm.inttoptr %zero : i64 to !llvm.ptr
+  %x = llvm.load volatile %null : !llvm.ptr -> i32
+  llvm.return %x : i32
+}
+)mlir",
+                     {"--entry=f", "--crash-recovery"});
+
+  EXPECT_EQ(tool.status, 1);
+  EXPECT_THAT(tool.err, AllOf(HasSubstr("module.mlir: crashed: signal 11 "
+                                        "(Segmentation fault)"),
+                              Not(HasSubstr("Stack dump"))));
+}
+
+TEST_F(JitCommandTest, WithCrashRecoveryACrashOfTheParserIsAnErrorOfTheFile) {
+  // Deeper than the stack that files are parsed on.
+  std::string path = folder.write("deep.mlir", "module attributes {t.a = " +
+                                                   std::string(1 << 20, '['));
+  ToolRun tool = runTool({"jit", path, "--crash-recovery"});
+
+  EXPECT_EQ(tool.status, 1);
+  EXPECT_THAT(tool.err, HasSubstr("deep.mlir: crashed: signal 11 "));
 }
 
 //===----------------------------------------------------------------------===//

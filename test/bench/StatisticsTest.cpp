@@ -45,6 +45,22 @@ TEST(MedianTest, IsTheMiddleOrTheMeanOfTheTwoInTheMiddle) {
   EXPECT_EQ(median({}), 0);
 }
 
+TEST(FormatNumberTest, SmallNumbersKeepTwoDigits) {
+  for (auto [value, text] : {std::pair(1234.5, "1234"),
+                             {12.34, "12.3"},
+                             {1.234, "1.23"},
+                             {0.123, "0.12"},
+                             {0.0996, "0.10"},
+                             {0.0949, "0.095"},
+                             {0.0123, "0.012"},
+                             {0.00123, "0.0012"},
+                             {0.0000123, "0.000012"},
+                             {0.0000000123, "0.000000"},
+                             {0.0, "0.00"},
+                             {-1.5, "-1.50"}})
+    EXPECT_EQ(formatNumber(value), text);
+}
+
 TEST(TextTableTest, ColumnsAreAsWideAsTheirWidestCell) {
   TextTable table;
   table.addRow({"mode", "n"});

@@ -187,6 +187,26 @@ TEST_F(DiskTierTest, FolderStaysBoundedAndWhatIsUsedLivesLongest) {
   EXPECT_LT(bytes, 3 * options.directoryBytes);
 }
 
+TEST_F(DiskTierTest, EvictionsAreCountedByTheOneThatReplacedTheStore) {
+  DiskTierOptions options = getOptions();
+  options.directoryBytes = 16 << 20;
+  std::unique_ptr<DiskTier> tier = open(options);
+  std::unique_ptr<DiskTier> other = open(options);
+  std::unique_ptr<DiskTier> idle = open(options);
+  ASSERT_THAT(idle->get(makeKey(0)), IsOk());
+  constexpr uint64_t puts = 600;
+  for (uint64_t number = 0; number < puts; ++number)
+    ASSERT_THAT((number % 2 ? tier : other)
+                    ->put(makeKey(number), makeArtifact(number, 100000), false),
+                IsOk());
+
+  const uint64_t evicted =
+      tier->getStats().evictions + other->getStats().evictions;
+  EXPECT_GT(evicted, 100u);
+  EXPECT_LE(evicted, puts - idle->getStats().entries);
+  EXPECT_EQ(idle->getStats().evictions, 0u);
+}
+
 TEST_F(DiskTierTest, AnArtifactThatTheFolderMayNotHoldIsRefused) {
   DiskTierOptions options = getOptions();
   options.directoryBytes = DiskTier::minDirectoryBytes;
@@ -231,8 +251,9 @@ TEST_F(DiskTierTest, ListsWhatIsThere) {
 
   std::set<Fingerprint> keys;
   uint64_t bytes = 0;
-  for (const DiskEntry &entry : entries) {
-    keys.insert(entry.key.digest);
+  for (const TierEntry &entry : entries) {
+    ASSERT_TRUE(entry.key);
+    keys.insert(entry.key->digest);
     bytes += entry.bytes;
     if (entry.key == makeKey(3)) {
       EXPECT_EQ(entry.kind, "kind 33");

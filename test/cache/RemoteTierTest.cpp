@@ -291,6 +291,168 @@ TEST_F(RemoteTierTest, ClearRemovesItsOwnAndNothingElse) {
   EXPECT_THAT(tier->clear(), IsOk());
 }
 
+TEST_F(RemoteTierTest, ListsItsOwnByKeyWithTheirExpiry) {
+  RedisServer server;
+  RemoteTierOptions options = makePatient(server.getUrl());
+  options.expiry = absl::Hours(1);
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(tier, RemoteTier::create(options));
+  options.expiry = absl::InfiniteDuration();
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(immortal, RemoteTier::create(options));
+  options.secret = "secret";
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(secretive, RemoteTier::create(options));
+  ASSERT_THAT(secretive->put(keyOf(1), makeArtifact("other"), false), IsOk());
+  server.run({"SET", "foreign", "value"});
+  server.run({"SET",
+              RemoteValueFormat("", 1).getPrefix() + std::string(64, '?'),
+              "value"});
+  // More than one page.
+  for (unsigned i = 0; i < 2500; ++i)
+    ASSERT_THAT(tier->put(keyOf(i), makeArtifact(std::string(i, 'x')), false),
+                IsOk());
+  ASSERT_THAT(immortal->put(keyOf(7), makeArtifact("1234567"), true), IsOk());
+
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(entries, tier->list());
+
+  ASSERT_EQ(entries.size(), 2500u);
+  uint64_t bytes = 0;
+  const TierEntry *last = nullptr;
+  for (const TierEntry &entry : entries) {
+    ASSERT_TRUE(entry.key);
+    EXPECT_TRUE(!last || last->key->digest < entry.key->digest);
+    last = &entry;
+    EXPECT_EQ(entry.kind, "object");
+    EXPECT_EQ(entry.compileCost, absl::Milliseconds(12));
+    bytes += entry.bytes;
+    if (*entry.key == keyOf(7)) {
+      EXPECT_EQ(entry.expiresIn, absl::InfiniteDuration());
+    } else {
+      EXPECT_GT(entry.expiresIn, absl::ZeroDuration());
+      EXPECT_LE(entry.expiresIn, absl::Hours(1));
+    }
+  }
+  EXPECT_EQ(bytes, 2500u * 2499 / 2);
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(others, secretive->list());
+  EXPECT_EQ(others.size(), 1u);
+}
+
+TEST_F(RemoteTierTest, VerifyNamesWhatGetWouldRejectAndLeavesIt) {
+  RedisServer server;
+  RemoteTierOptions options = makePatient(server.getUrl());
+  options.secret = "secret";
+  options.maxArtifactBytes = 100000;
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(tier, RemoteTier::create(options));
+  RemoteValueFormat format("secret", 100000);
+  for (unsigned i = 0; i < 10; ++i)
+    ASSERT_THAT(tier->put(keyOf(i), makeArtifact(randomBytes(1000, i)), false),
+                IsOk());
+  auto nameOf = [&](unsigned number) { return format.makeName(keyOf(number)); };
+  server.run({"SETRANGE", nameOf(1), "700", "damage"});
+  server.run({"SET", nameOf(2), "junk"});
+  server.run({"SET", nameOf(3), server.run({"GET", nameOf(0)})});
+  server.run(
+      {"SET", nameOf(4),
+       *RemoteValueFormat("", 100000).encode(nameOf(4), makeArtifact("evil"))});
+  server.run({"SET", nameOf(5), std::string(1 << 20, 'x')});
+  server.run({"DEL", nameOf(6)});
+  server.run({"LPUSH", nameOf(6), "element"});
+  std::string before = server.run({"GET", nameOf(1)});
+
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(verified, tier->verify());
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(entries, tier->list());
+
+  EXPECT_EQ(verified.entries, 10u);
+  ASSERT_EQ(verified.damaged.size(), 6u);
+  std::set<Fingerprint> damaged;
+  for (const TierEntry &entry : verified.damaged) {
+    ASSERT_TRUE(entry.key);
+    damaged.insert(entry.key->digest);
+    // What it says of itself, where it says something.
+    EXPECT_EQ(entry.kind, *entry.key == keyOf(1) || *entry.key == keyOf(3) ||
+                                  *entry.key == keyOf(4)
+                              ? "object"
+                              : "");
+  }
+  for (unsigned i = 1; i <= 6; ++i)
+    EXPECT_EQ(damaged.count(keyOf(i).digest), 1u) << i;
+  EXPECT_EQ(entries.size(), 10u);
+  EXPECT_EQ(server.run({"GET", nameOf(1)}), before);
+  EXPECT_EQ(server.run({"DBSIZE"}), "10");
+  EXPECT_EQ(tier->getStats().rejected, 0u);
+  EXPECT_EQ(tier->getState().circuit.failures, 0u);
+}
+
+TEST_F(RemoteTierTest, TheServerTellsWhatItHasDeleted) {
+  RedisServer server(
+      {"--maxmemory", "3mb", "--maxmemory-policy", "allkeys-lru"});
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(
+      tier, RemoteTier::create(makePatient(server.getUrl())));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(before, tier->countDeleted());
+  EXPECT_EQ(before.evicted, 0u);
+  constexpr unsigned count = 100;
+  for (unsigned i = 0; i < count; ++i)
+    ASSERT_THAT(
+        tier->put(keyOf(i), makeArtifact(randomBytes(100000, i)), false),
+        IsOk());
+
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(after, tier->countDeleted());
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(left, tier->list());
+
+  EXPECT_GT(after.evicted, 0u);
+  EXPECT_EQ(after.evicted + left.size(), count);
+  EXPECT_EQ(after.expired, 0u);
+}
+
+TEST_F(RemoteTierTest, WhoMayNotAskForCountsStillReads) {
+  RedisServer server;
+  server.run({"ACL", "SETUSER", "ci", "on", ">hunter2", "~ctxpool:*", "+get"});
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(
+      tier, RemoteTier::create(makePatient(server.getUrl("ci:hunter2@"))));
+
+  EXPECT_THAT(tier->countDeleted(),
+              StatusIs(StatusCode::kFailedPrecondition, "NOPERM"));
+  EXPECT_EQ(getText(*tier, keyOf(1)), "miss");
+  EXPECT_EQ(tier->getState().circuit.failures, 0u);
+}
+
+TEST(RemoteTierFaultTest, CountsThatAreMissingAreAnError) {
+  FalseServer server([&](FalseServer::Client &client, unsigned) {
+    client.read();
+    client.write(bulk("# Stats\r\nevicted_keys:7\r\nexpired_keys:x\r\n"));
+    client.awaitClose();
+  });
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(
+      tier, RemoteTier::create(makePatient(server.getUrl())));
+  EXPECT_THAT(tier->countDeleted(),
+              StatusIs(StatusCode::kDataLoss, "lacks the counts"));
+}
+
+TEST(RemoteTierFaultTest, WhatDoesNotAnswerCannotBeListed) {
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(
+      tier, RemoteTier::create(makePatient("redis://127.0.0.1:" +
+                                           std::to_string(findFreePort()))));
+  EXPECT_THAT(tier->list(), StatusIs(StatusCode::kUnavailable, "127.0.0.1"));
+  EXPECT_THAT(tier->verify(), StatusIs(StatusCode::kUnavailable, "127.0.0.1"));
+}
+
+TEST(RemoteTierFaultTest, AServerThatRepeatsNamesIsListedOnce) {
+  RemoteValueFormat format("", 32 << 20);
+  std::string name = format.makeName(keyOf(1));
+  std::string value = makeValue(keyOf(1), makeArtifact("bytes"));
+  FalseServer server([&](FalseServer::Client &client, unsigned) {
+    client.read();
+    client.write("*2\r\n" + bulk("0") + "*4\r\n" + bulk(name) + bulk(name) +
+                 bulk("foreign") + bulk(name));
+    client.read();
+    client.write(":-1\r\n" + bulk(value));
+    client.awaitClose();
+  });
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(
+      tier, RemoteTier::create(makePatient(server.getUrl())));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(entries, tier->list());
+  ASSERT_EQ(entries.size(), 1u);
+  EXPECT_EQ(entries.front().bytes, 5u);
+}
+
 TEST_F(RemoteTierTest, AnArtifactThatIsTooLargeIsDroppedAndCounted) {
   RedisServer server;
   RemoteTierOptions options = makePatient(server.getUrl());
@@ -413,12 +575,15 @@ TEST_F(RemoteTierTest, APasswordOpensTheServer) {
 TEST_F(RemoteTierTest, AUserOfTheServersMayDoWhatTheTierNeeds) {
   RedisServer server;
   server.run({"ACL", "SETUSER", "ci", "on", ">hunter2", "~ctxpool:*", "+get",
-              "+set", "+select", "+scan", "+unlink", "+ping"});
+              "+set", "+select", "+scan", "+unlink", "+ping", "+getrange",
+              "+pttl"});
   CTXPOOL_ASSERT_OK_AND_ASSIGN(tier, RemoteTier::create(makePatient(
                                          server.getUrl("ci:hunter2@", "/1"))));
 
   ASSERT_THAT(tier->put(keyOf(1), makeArtifact("bytes"), false), IsOk());
   EXPECT_EQ(getText(*tier, keyOf(1)), "bytes");
+  EXPECT_THAT(tier->list(), IsOk());
+  EXPECT_THAT(tier->verify(), IsOk());
   EXPECT_THAT(tier->clear(), IsOk());
   EXPECT_EQ(getText(*tier, keyOf(1)), "miss");
 }

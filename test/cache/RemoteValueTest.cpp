@@ -88,6 +88,46 @@ TEST_F(RemoteValueTest, SecretsHaveNamesOfTheirOwn) {
   EXPECT_EQ(secretive.getPrefix().find("secret"), std::string::npos);
 }
 
+TEST_F(RemoteValueTest, OnlyItsOwnNamesHaveKeys) {
+  std::optional<CacheKey> key = format.parseName(name);
+  ASSERT_TRUE(key);
+  EXPECT_EQ(*key, makeKey(7));
+  for (const std::string &other :
+       {secretName, name + "0", name.substr(0, name.size() - 1),
+        llvm::StringRef(name).upper(),
+        format.getPrefix() + std::string(64, 'A'),
+        format.getPrefix() + std::string(64, '?'), std::string()})
+    EXPECT_FALSE(format.parseName(other)) << other;
+}
+
+TEST_F(RemoteValueTest, TheBeginningOfAValueTellsWhatItIs) {
+  for (const std::string &kind : {std::string("k"), std::string(255, 'k')}) {
+    std::string value =
+        *format.encode(name, Artifact::copyOf(kind, randomBytes(1000))
+                                 .withCompileCost(absl::Milliseconds(12)));
+
+    std::optional<RemoteValueSummary> summary =
+        format.peek(value.substr(0, RemoteValueFormat::peekedBytes));
+
+    ASSERT_TRUE(summary);
+    EXPECT_EQ(summary->kind, kind);
+    EXPECT_EQ(summary->bytes, 1000u);
+    EXPECT_EQ(summary->compileCost, absl::Milliseconds(12));
+  }
+}
+
+TEST_F(RemoteValueTest, WhatIsNoValueOrDoesNotPrintTellsNothing) {
+  std::string value =
+      *format.encode(name, Artifact::copyOf("kind", randomBytes(100)));
+  std::string otherVersion = value, escape = value;
+  ++otherVersion[7];
+  escape[129] = '\033';
+  for (const std::string &other :
+       {std::string(), value.substr(0, 127), value.substr(0, 130), otherVersion,
+        escape, *format.encode(name, Artifact::copyOf("", "no kind"))})
+    EXPECT_FALSE(format.peek(other));
+}
+
 TEST_F(RemoteValueTest, ComesBackWithAllThatItHad) {
   std::vector<Artifact> artifacts = {
       Artifact(),
