@@ -604,6 +604,28 @@ TEST_F(CloneTest, ClonerForgetsASourceThatIsGone) {
   }
 }
 
+TEST_F(CloneTest, ClonerForgetsASourceThatWasRecycled) {
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(pool, ContextPool::create(smallTemplate()));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(lease, pool->acquire());
+  MLIRContext *recycled = lease.get();
+  CrossContextCloner cloner(*recycled, *destination);
+  for (const char *data : {"01020304", "05060708", "090a0b0c"}) {
+    {
+      auto module = parse(*lease, std::string(R"(
+        module attributes {builtin.w = dense_resource<w> : tensor<4xi8>} {}
+        {-# dialect_resources: { builtin: { w: "0x40000000)") +
+                                      data + "\" } } #-}");
+      ASSERT_TRUE(module);
+      CTXPOOL_ASSERT_OK_AND_ASSIGN(copy, cloner.clone(*module));
+      EXPECT_TRUE(isEquivalent(*module, *copy));
+    }
+    lease.release();
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(again, pool->acquire());
+    lease = std::move(again);
+    ASSERT_EQ(lease.get(), recycled);
+  }
+}
+
 TEST_F(CloneTest, ClonerMayOutliveBothContexts) {
   CrossContextCloner cloner(*source, *destination);
   auto module = parse(*source, "module {}");

@@ -522,6 +522,23 @@ TEST_F(LeaseTransferTest, SaysWhatIsWrong) {
               StatusIs(invalidArgument, "alignment"));
 }
 
+TEST_F(LeaseTransferTest, ParsesBytecodeAsDeserializeDoes) {
+  auto module = parse(*source, "func.func @f() { return }");
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(bytes, serialize(*module));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(whole, lease.parse(bytes.getBytes()));
+  EXPECT_TRUE(isSame(*module, *whole));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(function,
+                               serialize(&module->getBody()->front()));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(wrapped, lease.parse(function.getBytes()));
+  EXPECT_TRUE(isSame(*module, *wrapped));
+  // MLIR's reader would not survive these.
+  std::filesystem::path inputs = sourceDir() / "test/fuzz/inputs";
+  for (const char *name : {"count-of-strings", "attribute-in-itself"}) {
+    std::string file = (inputs / name).string() + ".mlirbc";
+    EXPECT_THAT(lease.parseFile(file), StatusIs(invalidArgument, file));
+  }
+}
+
 TEST_F(LeaseTransferTest, ChargesTheLease) {
   ContextPoolOptions options;
   options.maxBytesPerContext = 4000;
