@@ -10,6 +10,8 @@
 
 #include "context_pool/codec/Encoder.h"
 #include "context_pool/codec/RecordReader.h"
+#include "context_pool/codec/TextSize.h"
+#include "context_pool/support/Thread.h"
 
 #include "absl/strings/str_cat.h"
 #include "mlir/AsmParser/AsmParser.h"
@@ -62,11 +64,19 @@ bool isSame(const Record &record, ArrayRef<Reference> references,
 /// to begin with it.
 Type decodeMutable(Type source, MLIRContext &destination,
                    absl::Status &status) {
-  std::string text;
-  llvm::raw_string_ostream stream(text);
-  source.print(stream);
-  Type result = parseType(text, &destination);
-  if (!result)
+  TextSize size = TextMeasure().measure(Reference::to(source));
+  if (!size.isReasonable()) {
+    status = refuse(source, "its text repeats its parts too often");
+    return {};
+  }
+  Type result;
+  status = ctxpool::detail::runWithStack(size.getStackBytes(), [&] {
+    std::string text;
+    llvm::raw_string_ostream stream(text);
+    source.print(stream);
+    result = parseType(text, &destination);
+  });
+  if (!result && status.ok())
     status = refuse(source, "its text does not parse there, where another type "
                             "may have its name");
   return result;

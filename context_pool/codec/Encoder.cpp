@@ -10,6 +10,7 @@
 
 #include "context_pool/codec/EncoderDetail.h"
 #include "context_pool/codec/SinkWriter.h"
+#include "context_pool/codec/TextSize.h"
 
 #include "absl/strings/str_cat.h"
 #include "mlir/IR/AsmState.h"
@@ -64,7 +65,8 @@ bool holdsParts(const Record &record, AttributeOrType value) {
 }
 
 template <typename AttributeOrType>
-absl::Status encodeOfDialect(AttributeOrType value, Record &record) {
+absl::Status encodeOfDialect(AttributeOrType value, Record &record,
+                             bool namesErrors) {
   constexpr bool isAttribute = std::is_same_v<AttributeOrType, Attribute>;
   Dialect &dialect = value.getDialect();
   if (auto *interface =
@@ -85,7 +87,7 @@ absl::Status encodeOfDialect(AttributeOrType value, Record &record) {
       return sink.status;
     record.clear();
   }
-  return detail::encodePrinted(value, record);
+  return detail::encodePrinted(value, record, namesErrors);
 }
 
 /// Takes the contents of the one resource that it is given.
@@ -126,44 +128,14 @@ private:
   Record &record;
 };
 
-/// Whether the text of the value stays small: MLIR's printer recurses, and
-/// prints a part as often as it occurs. Only where a part occurs in itself does
-/// it stop.
-class PrintedSize {
-public:
-  bool isSmall(Reference reference) {
-    if (!reference.pointer || llvm::is_contained(around, reference.pointer))
-      return true;
-    if (++parts > maxParts || around.size() == maxDepth)
-      return false;
-    around.push_back(reference.pointer);
-    bool small = true;
-    auto visit = [&](auto part) {
-      small = small && isSmall(Reference::to(part));
-    };
-    if (reference.kind == Reference::Kind::Type)
-      reference.getType().walkImmediateSubElements(
-          [&](Attribute part) { visit(part); },
-          [&](Type part) { visit(part); });
-    else if (!isa<DenseElementsAttr>(reference.getAttribute()))
-      reference.getAttribute().walkImmediateSubElements(
-          [&](Attribute part) { visit(part); },
-          [&](Type part) { visit(part); });
-    around.pop_back();
-    return small;
-  }
-
-private:
-  static constexpr unsigned maxDepth = 64, maxParts = 4096;
-  unsigned parts = 0;
-  SmallVector<const void *, maxDepth> around;
-};
-
 template <typename AttributeOrType>
 std::string describeImpl(AttributeOrType value, size_t limit) {
   if (!value)
     return "none";
-  if (!PrintedSize().isSmall(Reference::to(value))) {
+  // MLIR's printer recurses, and prints a part as often as it occurs.
+  constexpr uint64_t maxDepth = 64, maxParts = 4096;
+  TextSize size = TextMeasure().measure(Reference::to(value));
+  if (size.depth > maxDepth || size.parts > maxParts) {
     StringRef kind;
     if constexpr (std::is_same_v<AttributeOrType, Attribute>)
       kind = value.getAbstractAttribute().getName();
@@ -191,7 +163,8 @@ std::string describeImpl(AttributeOrType value, size_t limit) {
 
 } // namespace
 
-absl::Status encode(Attribute attribute, Record &record) {
+static absl::Status encodeImpl(Attribute attribute, Record &record,
+                               bool namesErrors) {
   record.clear();
   // An address means nothing elsewhere: upstream's formats keep the fallback.
   while (auto opaque = dyn_cast<OpaqueLoc>(attribute))
@@ -200,15 +173,23 @@ absl::Status encode(Attribute attribute, Record &record) {
   if (isa<BuiltinDialect>(attribute.getDialect()) &&
       detail::encodeBuiltin(attribute, record, status))
     return status;
-  return encodeOfDialect(attribute, record);
+  return encodeOfDialect(attribute, record, namesErrors);
 }
 
-absl::Status encode(Type type, Record &record) {
+static absl::Status encodeImpl(Type type, Record &record, bool namesErrors) {
   record.clear();
   if (isa<BuiltinDialect>(type.getDialect()) &&
       detail::encodeBuiltin(type, record))
     return absl::OkStatus();
-  return encodeOfDialect(type, record);
+  return encodeOfDialect(type, record, namesErrors);
+}
+
+absl::Status encode(Attribute attribute, Record &record) {
+  return encodeImpl(attribute, record, /*namesErrors=*/true);
+}
+
+absl::Status encode(Type type, Record &record) {
+  return encodeImpl(type, record, /*namesErrors=*/true);
 }
 
 absl::Status encodeStructure(Type type, Record &record) {
@@ -216,6 +197,17 @@ absl::Status encodeStructure(Type type, Record &record) {
   if (detail::encodeLLVM(type, record))
     return absl::OkStatus();
   return encode(type, record);
+}
+
+absl::Status detail::encodeUnnamed(Attribute attribute, Record &record) {
+  return encodeImpl(attribute, record, /*namesErrors=*/false);
+}
+
+absl::Status detail::encodeUnnamed(Type type, Record &record) {
+  record.clear();
+  if (detail::encodeLLVM(type, record))
+    return absl::OkStatus();
+  return encodeImpl(type, record, /*namesErrors=*/false);
 }
 
 bool isMutable(Type type) {

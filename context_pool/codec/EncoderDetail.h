@@ -26,9 +26,16 @@ bool encodeLLVM(mlir::Type type, Record &record);
 /// Whether it is a struct type without a name, which never changes.
 bool isLiteralStruct(mlir::Type type);
 
-/// Encodes through the dialect's printer.
-absl::Status encodePrinted(mlir::Attribute attribute, Record &record);
-absl::Status encodePrinted(mlir::Type type, Record &record);
+/// Encodes through the dialect's printer. With `namesErrors`, an error has the
+/// value's text.
+absl::Status encodePrinted(mlir::Attribute attribute, Record &record,
+                           bool namesErrors);
+absl::Status encodePrinted(mlir::Type type, Record &record, bool namesErrors);
+
+/// As `encode` and `encodeStructure`, where the error does not name the value:
+/// for those whose size is not known yet, without which there is no name.
+absl::Status encodeUnnamed(mlir::Attribute attribute, Record &record);
+absl::Status encodeUnnamed(mlir::Type type, Record &record);
 
 } // namespace ctxpool::codec::detail
 

@@ -167,16 +167,18 @@ unsigned countHidden(StringRef text, StringRef token) {
 }
 
 template <typename AttributeOrType>
-absl::Status refuse(AttributeOrType value, const char *what) {
+absl::Status refuse(AttributeOrType value, const char *what, bool isNamed) {
   return absl::FailedPreconditionError(absl::StrCat(
       "cannot encode ",
       std::is_same_v<AttributeOrType, Attribute> ? "attribute '" : "type '",
-      describe(value), "' exactly: its dialect prints ", what,
+      isNamed ? describe(value) : std::string(),
+      "' exactly: its dialect prints ", what,
       " in it as text and does not show it as a sub-element"));
 }
 
 template <typename AttributeOrType>
-absl::Status encodePrintedImpl(AttributeOrType value, Record &record) {
+absl::Status encodePrintedImpl(AttributeOrType value, Record &record,
+                               bool namesErrors) {
   constexpr bool isAttribute = std::is_same_v<AttributeOrType, Attribute>;
   Dialect &dialect = value.getDialect();
   record.writeByte(static_cast<uint8_t>(isAttribute ? Tag::PrintedAttribute
@@ -225,19 +227,21 @@ absl::Status encodePrintedImpl(AttributeOrType value, Record &record) {
   record.writeVarInt(elements);
 
   if (countHidden(printer.getText(), "distinct[") > distinctShown)
-    return refuse(value, "a distinct attribute");
+    return refuse(value, "a distinct attribute", namesErrors);
   if (countHidden(printer.getText(), "dense_resource<") != 0)
-    return refuse(value, "a resource");
+    return refuse(value, "a resource", namesErrors);
   return absl::OkStatus();
 }
 
 } // namespace
 
-absl::Status detail::encodePrinted(Attribute attribute, Record &record) {
-  return encodePrintedImpl(attribute, record);
+absl::Status detail::encodePrinted(Attribute attribute, Record &record,
+                                   bool namesErrors) {
+  return encodePrintedImpl(attribute, record, namesErrors);
 }
-absl::Status detail::encodePrinted(Type type, Record &record) {
-  return encodePrintedImpl(type, record);
+absl::Status detail::encodePrinted(Type type, Record &record,
+                                   bool namesErrors) {
+  return encodePrintedImpl(type, record, namesErrors);
 }
 
 } // namespace ctxpool::codec

@@ -11,6 +11,7 @@
 #include "context_pool/ModuleTransfer.h"
 
 #include "absl/strings/str_cat.h"
+#include "mlir/Bytecode/BytecodeReader.h"
 #include "mlir/IR/AsmState.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/Parser/Parser.h"
@@ -52,13 +53,43 @@ ContextLease::deserialize(const SerializedModule &bytes,
   return ctxpool::deserialize(bytes, *get(), options);
 }
 
+/// The module that the bytes are; a module around what else they are, as MLIR's
+/// parser has it.
+static absl::StatusOr<OwningOpRef<ModuleOp>>
+readModule(llvm::StringRef bytes, MLIRContext &context, bool verify) {
+  absl::StatusOr<SerializedModule> loaded =
+      loadSerialized(llvm::MemoryBuffer::getMemBufferCopy(bytes));
+  if (!loaded.ok())
+    return loaded.status();
+  DeserializeOptions options;
+  options.verify = verify;
+  absl::StatusOr<OwningOpRef<Operation *>> read =
+      ctxpool::deserialize(*loaded, context, options);
+  if (!read.ok())
+    return read.status();
+  Operation *op = read->release();
+  if (auto module = dyn_cast<ModuleOp>(op))
+    return OwningOpRef<ModuleOp>(module);
+  OwningOpRef<ModuleOp> module = ModuleOp::create(op->getLoc());
+  module->push_back(op);
+  return module;
+}
+
 absl::StatusOr<OwningOpRef<ModuleOp>>
 ContextLease::parse(llvm::StringRef text, llvm::StringRef name, bool verify) {
+  charge(text.size());
+  if (isBytecode(llvm::MemoryBufferRef(text, name))) {
+    auto module = readModule(text, *get(), verify);
+    if (module.ok())
+      return module;
+    return absl::Status(module.status().code(),
+                        absl::StrCat("cannot parse '", name.str(),
+                                     "': ", module.status().message()));
+  }
   if (hasResourceOfNoAlignment(text))
     return absl::InvalidArgumentError(
         absl::StrCat("cannot parse '", name.str(),
                      "': a resource in it has an alignment of zero"));
-  charge(text.size());
   std::vector<CapturedDiagnostic> errors;
   // The handler of the lease gets them too.
   ScopedDiagnosticHandler handler(get(), [&](Diagnostic &diagnostic) {

@@ -20,10 +20,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "llvm/ADT/STLFunctionalExtras.h"
 #include "llvm/ADT/StringRef.h"
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 namespace mlir {
@@ -75,7 +75,7 @@ absl::Status checkOperations(const BytecodeSummary &summary,
 /// Errors: InvalidArgument   - no stack is large enough.
 ///         ResourceExhausted - the system has no thread or stack to give.
 absl::Status runWithStack(const BytecodeSummary &summary,
-                          llvm::function_ref<void()> body);
+                          const std::function<void()> &body);
 
 } // namespace ctxpool::detail
 

@@ -24,11 +24,10 @@ namespace ctxpool {
 
 class detail::LazyModuleImpl {
 public:
-  LazyModuleImpl(SerializedModule bytes, BytecodeSummary summaryOfBytes,
+  LazyModuleImpl(SerializedModule bytes, const BytecodeSummary &summaryOfBytes,
                  MLIRContext &destination, const DeserializeOptions &chosen)
-      : module(std::move(bytes)), summary(std::move(summaryOfBytes)),
-        context(destination), options(chosen),
-        config(&context, /*verifyAfterParse=*/false),
+      : module(std::move(bytes)), summary(summaryOfBytes), context(destination),
+        options(chosen), config(&context, /*verifyAfterParse=*/false),
         source(makeSource(module)),
         reader(std::make_unique<BytecodeReader>(
             llvm::MemoryBufferRef(module.getBytes(), "serialized module"),
@@ -140,7 +139,8 @@ public:
   };
 
   const SerializedModule module;
-  const BytecodeSummary summary;
+  /// Of the module.
+  const BytecodeSummary &summary;
   MLIRContext &context;
   const DeserializeOptions options;
   // The reader refers to the configuration, and to the block that it fills.
@@ -162,8 +162,8 @@ LazyModule::open(SerializedModule bytes, MLIRContext &context,
                  const DeserializeOptions &options) {
   if (absl::Status status = detail::checkMagic(bytes.getBytes()); !status.ok())
     return status;
-  absl::StatusOr<detail::BytecodeSummary> summary =
-      detail::checkBytecode(bytes.getBytes());
+  const absl::StatusOr<detail::BytecodeSummary> &summary =
+      detail::SerializedStorage::of(bytes).check();
   if (!summary.ok())
     return summary.status();
   auto impl = std::make_unique<detail::LazyModuleImpl>(

@@ -8,6 +8,8 @@
 
 #include "context_pool/ir/OperationCopier.h"
 
+#include "context_pool/support/Thread.h"
+
 #include "absl/strings/str_cat.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/Verifier.h"
@@ -19,6 +21,28 @@ using namespace mlir;
 namespace ctxpool::detail {
 namespace {
 
+/// Destroys IR from the inside, whatever refers to whatever in it: MLIR would
+/// recurse as deep as regions nest.
+void destroyFromInside(Operation *root) {
+  std::vector<Operation *> operations{root};
+  for (size_t i = 0; i != operations.size(); ++i) {
+    Operation *op = operations[i];
+    for (OpOperand &operand : op->getOpOperands())
+      operand.drop();
+    for (BlockOperand &successor : op->getBlockOperands())
+      successor.drop();
+    for (Region &region : op->getRegions())
+      for (Block &block : region)
+        for (Operation &nested : block)
+          operations.push_back(&nested);
+  }
+  // Those around others are in front of them.
+  for (Operation *op : llvm::reverse(operations)) {
+    op->dropAllUses();
+    op->erase();
+  }
+}
+
 /// One copy of an operation. Operations are made before their regions are
 /// filled, blocks before their operations, and all in the order of the source,
 /// so that most operands exist when they are needed. Those that do not are a
@@ -28,12 +52,9 @@ public:
   OperationCopier(Translator &used, bool strip)
       : translator(used), stripsLocations(strip) {}
   ~OperationCopier() {
-    if (root) {
-      // An error: nothing is left behind. Graph regions may have cycles.
-      root->dropAllReferences();
-      root->dropAllUses();
-      root->destroy();
-    }
+    // An error: nothing is left behind.
+    if (root)
+      destroyFromInside(root);
     if (placeholder) {
       placeholder->dropAllUses();
       placeholder->destroy();
@@ -59,11 +80,15 @@ public:
       if (Value to = lookup(from))
         restoreOrder(from.getUses(), to);
     for (Block *from : reorderedBlocks)
-      restoreOrder(from->getUses(), **blocks.find(from));
+      if (Block **to = blocks.find(from))
+        restoreOrder(from->getUses(), **to);
     return true;
   }
 
   Operation *release() { return std::exchange(root, nullptr); }
+
+  /// Regions in regions.
+  size_t getDepth() const { return deepest; }
 
   /// The first error that is not the translator's.
   absl::Status status;
@@ -146,6 +171,8 @@ private:
     for (BlockOperand &operand : source->getBlockOperands()) {
       Block *successor = operand.get();
       Block **block = blocks.find(successor);
+      if (!block && translator.isIdentity())
+        block = &successor;
       if (!block) {
         status = absl::InvalidArgumentError(
             "cannot clone the operation: it branches to a block outside of it");
@@ -219,6 +246,7 @@ private:
     }
     frames.push_back(
         {&source, source.begin(), source.front().begin(), &target.front()});
+    deepest = std::max(deepest, frames.size());
     return true;
   }
 
@@ -334,7 +362,25 @@ private:
   SmallVector<Block *> successors;
   Operation *root = nullptr;
   Operation *placeholder = nullptr;
+  size_t deepest = 0;
 };
+
+/// MLIR's verifier recurses where isolated operations nest: with 22.1, 761 bytes
+/// for each.
+absl::Status verifyCopy(Operation *copy, size_t depth) {
+  constexpr uint64_t bytesOfRegion = 2048;
+  bool isValid = false;
+  DiagnosticCapture diagnostics(*copy->getContext());
+  if (absl::Status ran =
+          runWithStack(depth * bytesOfRegion,
+                       [&] { isValid = succeeded(mlir::verify(copy)); });
+      !ran.ok())
+    return ran;
+  if (isValid)
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the clone does not verify: ", diagnostics.take()));
+}
 
 } // namespace
 
@@ -344,21 +390,23 @@ copyOperation(Operation *source, Translator &translator,
   translator.begin(options.resources);
   OwningOpRef<Operation *> result;
   absl::Status status;
+  size_t depth = 0;
   {
     OperationCopier copier(translator, stripLocations);
     if (copier.copy(source))
       result = copier.release();
     else
       status = copier.status.ok() ? translator.getStatus() : copier.status;
+    depth = copier.getDepth();
   }
   translator.end(status.ok());
   if (!status.ok())
     return status;
-  if (options.verify) {
-    DiagnosticCapture diagnostics(translator.getDestination());
-    if (failed(mlir::verify(*result)))
-      return absl::InvalidArgumentError(
-          absl::StrCat("the clone does not verify: ", diagnostics.take()));
+  if (options.verify)
+    status = verifyCopy(*result, depth);
+  if (!status.ok()) {
+    destroyFromInside(result.release());
+    return status;
   }
   return result;
 }

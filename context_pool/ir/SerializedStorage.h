@@ -10,10 +10,12 @@
 #define CONTEXT_POOL_IR_SERIALIZEDSTORAGE_H
 
 #include "context_pool/ModuleTransfer.h"
+#include "context_pool/ir/BytecodeCheck.h"
 
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/SourceMgr.h"
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -39,6 +41,13 @@ public:
   llvm::StringRef getBytes() const { return bytes; }
   char *getMemory() const { return memory; }
 
+  /// What `checkBytecode` says of the bytes, which do not change: it is asked
+  /// when this is called first. Several threads may.
+  const absl::StatusOr<BytecodeSummary> &check() const;
+
+  static const SerializedStorage &of(const SerializedModule &module) {
+    return *module.storage;
+  }
   static SerializedModule
   toModule(std::shared_ptr<const SerializedStorage> storage) {
     return SerializedModule(std::move(storage));
@@ -51,6 +60,9 @@ private:
   /// One of the two.
   char *memory = nullptr;
   std::unique_ptr<llvm::MemoryBuffer> buffer;
+  /// Null: not asked for yet.
+  mutable std::atomic<const absl::StatusOr<BytecodeSummary> *> checked =
+      nullptr;
 };
 
 /// A source manager for MLIR's reader, whose owners keep the bytes.

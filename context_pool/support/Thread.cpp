@@ -81,3 +81,18 @@ void Thread::detach() {
   if (!mark.isInherited())
     pthread_detach(left);
 }
+
+absl::Status detail::runWithStack(uint64_t bytes,
+                                  const std::function<void()> &body) {
+  constexpr uint64_t callersBytes = 128 << 10;
+  if (bytes <= callersBytes) {
+    body();
+    return absl::OkStatus();
+  }
+  absl::StatusOr<Thread> thread =
+      Thread::start(bytes + Thread::compilerStackBytes, [&] { body(); });
+  if (!thread.ok())
+    return thread.status();
+  thread->join();
+  return absl::OkStatus();
+}

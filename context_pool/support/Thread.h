@@ -11,9 +11,11 @@
 
 #include "context_pool/support/Fork.h"
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <pthread.h>
@@ -56,6 +58,17 @@ private:
   std::optional<pthread_t> handle;
   detail::ForkMark mark;
 };
+
+namespace detail {
+
+/// Runs `body` with that much stack for it, and waits for its end: on the
+/// caller's thread, which should have 256 KiB, or, where that is not enough, on
+/// one of its own.
+///
+/// Errors: ResourceExhausted - the system has no thread or stack to give.
+absl::Status runWithStack(uint64_t bytes, const std::function<void()> &body);
+
+} // namespace detail
 
 } // namespace ctxpool
 

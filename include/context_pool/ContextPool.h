@@ -182,12 +182,14 @@ public:
   /// locations. What was diagnosed is in the status, and among
   /// `takeDiagnostics`.
   ///
-  /// MLIR's parser is not made for hostile text: some ends the process.
+  /// Bytecode is read as by `deserialize`: what is diagnosed is in the status
+  /// alone. MLIR's parser is not made for hostile text: some ends the process.
   ///
-  /// Errors: InvalidArgument - not a valid module; the message has MLIR's. Also
-  ///                           a resource whose alignment is zero, for which
-  ///                           MLIR would end the process.
-  ///         NotFound        - (parseFile) the file cannot be read.
+  /// Errors: InvalidArgument   - not a valid module; the message has MLIR's. Also
+  ///                             a resource whose alignment is zero, for which
+  ///                             MLIR would end the process.
+  ///         NotFound          - (parseFile) the file cannot be read.
+  ///         ResourceExhausted - no thread with the stack that bytecode needs.
   absl::StatusOr<mlir::OwningOpRef<mlir::ModuleOp>>
   parse(llvm::StringRef text, llvm::StringRef name = "<text>",
         bool verify = true);

@@ -70,13 +70,13 @@ struct CloneOptions {
 /// another one of its name. Costs about as much as `Operation::clone` for IR
 /// whose attributes the destination knows already, and a third of writing and
 /// reading bytecode where it does not. No recursion follows the nesting of
-/// regions.
+/// regions, attributes or types on the caller's stack.
 ///
 /// Contexts:      any two, also the same. `destination` loads the dialects that
 ///                are used and that it has registered.
 /// Ownership:     the caller's; the copy does not depend on the life of the
-///                source or its context. Operands have to be defined within
-///                `source`, unless both contexts are the same.
+///                source or its context. Operands and successors have to be
+///                defined within `source`, unless both contexts are the same.
 /// Mutation:      the source is read and nothing is interned in its context,
 ///                but for operations whose properties have no bytecode
 ///                interface. With `Share`, the bookkeeping of its blobs
@@ -89,11 +89,15 @@ struct CloneOptions {
 /// Errors:        FailedPrecondition - the destination does not have a dialect
 ///                  or an operation (the message names it), does not take
 ///                  unregistered ones, has another type of the name of a
-///                  mutable one; or an attribute or resource cannot be
-///                  encoded.
+///                  mutable one; an attribute or resource cannot be encoded;
+///                  or a type that has to go through its text, as those of
+///                  SPIR-V do that may refer to themselves, would repeat its
+///                  parts more often than MLIR could print in reasonable time.
 ///                InvalidArgument - an operand or successor is defined outside
 ///                  of `source`; or the copy does not verify, where that was
 ///                  asked for.
+///                ResourceExhausted - no thread with the stack that such a text
+///                  or the verifier needs, where things nest deeply.
 ///                Nothing is left in the destination but interned attributes
 ///                and, where resources were met before the error, their names.
 absl::StatusOr<mlir::OwningOpRef<mlir::Operation *>>
@@ -187,12 +191,24 @@ struct SerializeOptions {
 /// Not of the operation, and not written, are the external resources of whoever
 /// parsed it.
 ///
+/// MLIR writes a type or attribute that has no encoding as text, with its parts as
+/// often as they occur: structs that share their parts can take exponential time.
+/// Refused is text in which more than 32,768 attributes and types, and 16 times
+/// those that it is made of, are there again because something around them is.
+///
+/// IR that nests deeply is written on a thread with the stack that it needs; the
+/// caller's should have 256 KiB.
+///
 /// Mutation:      reads the operation. With `stripLocations`, a copy without
 ///                them is made and destroyed in the same context.
 /// Thread safety: as `cloneInto`.
 /// Errors:        FailedPrecondition - bytecode cannot hold the operation; the
 ///                  message names what would be lost, by operation and
-///                  attribute.
+///                  attribute, or the operation and the size of the text.
+///                InvalidArgument - an operation uses a value or branches to a
+///                  block that it does not see: from outside of the whole or of
+///                  an isolated operation, or from within another region.
+///                ResourceExhausted - no thread with the stack that is needed.
 absl::StatusOr<SerializedModule>
 serialize(mlir::Operation *op, const SerializeOptions &options = {});
 
@@ -209,11 +225,12 @@ struct DeserializeOptions {
 ///
 /// MLIR's reader trusts what it reads more than it should. Before it, the framing
 /// of the bytes is walked, and what would make the reader allocate without
-/// bounds, write behind a table or never end is refused; that adds 4 to 8
-/// percent to reading without `verify`, more to small modules. Not kept out are bytes on which MLIR's text parser, the
-/// properties of an operation, or, with `verify`, a verifier crash. So check a
-/// digest of bytes that come from outside first. test/fuzz/README.md lists what
-/// is known.
+/// bounds, write behind a table or never end is refused. What that found is
+/// remembered with the bytes: it adds 4 to 8 percent to the first reading without
+/// `verify`, more to small modules, and nothing to those that follow. Not kept out
+/// are bytes on which MLIR's text parser, the properties of an operation, or, with
+/// `verify`, a verifier crash. So check a digest of bytes that come from outside
+/// first. test/fuzz/README.md lists what is known.
 ///
 /// Bytes that nest deeply are read on a thread with the stack that they need; the
 /// caller's should have 256 KiB. Destroying deep IR takes stack as well.

@@ -57,6 +57,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     step = "serialize";
     auto again = serialize(read->get());
+    // What was read sees all that it uses.
+    require(again.ok() || absl::IsFailedPrecondition(again.status()),
+            again.status().ToString().c_str());
     step = "deserialize again";
     if (again.ok()) {
       // What a verifier says may depend on the dialects that are loaded.

@@ -17,6 +17,7 @@
 
 #include "mlir/Dialect/LLVMIR/LLVMAttrs.h"
 #include "mlir/Dialect/LLVMIR/LLVMTypes.h"
+#include "mlir/Dialect/SPIRV/IR/SPIRVTypes.h"
 #include "mlir/IR/AttrTypeSubElements.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/BuiltinAttributes.h"
@@ -89,6 +90,20 @@ TEST_F(CloneTest, WorksWithinOneContextAsCloneDoes) {
   Operation *add = &function->getRegion(0).front().front();
   CTXPOOL_ASSERT_OK_AND_ASSIGN(alone, cloneInto(add, *context));
   EXPECT_EQ(alone->getOperand(0), add->getOperand(0));
+}
+
+TEST_F(CloneTest, WithinOneContextSuccessorsFromOutsideStayWhatTheyAre) {
+  auto module = parse(*source, R"(
+    func.func @f() {
+      cf.br ^end
+    ^end:
+      return
+    })");
+  Operation *branch = &module->getBody()->front().getRegion(0).front().front();
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(copy, cloneInto(branch, *source));
+  EXPECT_EQ(copy->getSuccessor(0), branch->getSuccessor(0));
+  EXPECT_THAT(cloneInto(branch, *destination),
+              StatusIs(invalidArgument, "branches to a block outside"));
 }
 
 TEST_F(CloneTest, ForwardReferencesAndCyclesOfGraphRegions) {
@@ -589,6 +604,28 @@ TEST_F(CloneTest, ClonerForgetsASourceThatIsGone) {
   }
 }
 
+TEST_F(CloneTest, ClonerForgetsASourceThatWasRecycled) {
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(pool, ContextPool::create(smallTemplate()));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(lease, pool->acquire());
+  MLIRContext *recycled = lease.get();
+  CrossContextCloner cloner(*recycled, *destination);
+  for (const char *data : {"01020304", "05060708", "090a0b0c"}) {
+    {
+      auto module = parse(*lease, std::string(R"(
+        module attributes {builtin.w = dense_resource<w> : tensor<4xi8>} {}
+        {-# dialect_resources: { builtin: { w: "0x40000000)") +
+                                      data + "\" } } #-}");
+      ASSERT_TRUE(module);
+      CTXPOOL_ASSERT_OK_AND_ASSIGN(copy, cloner.clone(*module));
+      EXPECT_TRUE(isEquivalent(*module, *copy));
+    }
+    lease.release();
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(again, pool->acquire());
+    lease = std::move(again);
+    ASSERT_EQ(lease.get(), recycled);
+  }
+}
+
 TEST_F(CloneTest, ClonerMayOutliveBothContexts) {
   CrossContextCloner cloner(*source, *destination);
   auto module = parse(*source, "module {}");
@@ -611,24 +648,32 @@ TEST_F(CloneTest, DiagnosticsReachNobody) {
   EXPECT_EQ(seen, 0u);
 }
 
+/// A module of operations in operations, and the innermost.
+std::pair<OwningOpRef<ModuleOp>, Operation *> makeDeep(MLIRContext &context,
+                                                       int depth) {
+  OpBuilder builder(&context);
+  Location location = builder.getUnknownLoc();
+  OwningOpRef<ModuleOp> module = ModuleOp::create(location);
+  Operation *innermost = *module;
+  for (int i = 0; i != depth; ++i) {
+    builder.setInsertionPointToStart(&innermost->getRegion(0).front());
+    OperationState state(location, "t.nest");
+    state.addRegion()->emplaceBlock();
+    innermost = builder.create(state);
+  }
+  return {std::move(module), innermost};
+}
+
 TEST_F(CloneTest, DeepNestingNeedsNoStack) {
   // MLIR itself recurses where it destroys.
   constexpr int depth = 10000;
   bool isFaithful = false;
   auto outer = Thread::start(512 << 20, [&] {
-    OpBuilder builder(source.get());
-    Location location = builder.getUnknownLoc();
-    OwningOpRef<ModuleOp> module = ModuleOp::create(location);
-    builder.setInsertionPointToEnd(module->getBody());
-    for (int i = 0; i != depth; ++i) {
-      OperationState state(location, "t.nest");
-      state.addRegion()->emplaceBlock();
-      Operation *op = builder.create(state);
-      builder.setInsertionPointToStart(&op->getRegion(0).front());
-    }
+    auto [module, innermost] = makeDeep(*source, depth);
     absl::StatusOr<OwningOpRef<ModuleOp>> copy = absl::UnknownError("");
-    auto inner = Thread::start(
-        128 << 10, [&] { copy = cloneInto(*module, *destination); });
+    auto inner = Thread::start(128 << 10, [&, &from = module] {
+      copy = cloneInto(*from, *destination);
+    });
     ASSERT_TRUE(inner.ok());
     inner->join();
     ASSERT_THAT(copy, IsOk());
@@ -637,6 +682,56 @@ TEST_F(CloneTest, DeepNestingNeedsNoStack) {
   ASSERT_TRUE(outer.ok());
   outer->join();
   EXPECT_TRUE(isFaithful);
+}
+
+TEST_F(CloneTest, WhatIsWrongInDeepNestingNeedsNoStack) {
+  auto outer = Thread::start(512 << 20, [&] {
+    auto made = makeDeep(*source, 3000);
+    Operation *inner = made.second;
+    auto outside = parse(*source, "%0 = \"t.value\"() : () -> i32");
+    CloneOptions verified;
+    verified.verify = true;
+    auto cloneOnSmallStack = [&] {
+      absl::Status status;
+      auto thread = Thread::start(256 << 10, [&] {
+        status = cloneInto(*made.first, *destination, verified).status();
+      });
+      EXPECT_TRUE(thread.ok());
+      thread->join();
+      return status;
+    };
+    // An error before all is copied, and one of the verifier.
+    inner->insertOperands(0, outside->getBody()->front().getResults());
+    EXPECT_THAT(cloneOnSmallStack(),
+                StatusIs(invalidArgument, "defined outside of it"));
+    inner->eraseOperand(0);
+    OpBuilder builder = OpBuilder::atBlockBegin(&inner->getRegion(0).front());
+    builder.create(OperationState(builder.getUnknownLoc(), "arith.addi"));
+    EXPECT_THAT(cloneOnSmallStack(), StatusIs(invalidArgument, "arith.addi"));
+  });
+  ASSERT_TRUE(outer.ok());
+  outer->join();
+}
+
+TEST_F(CloneTest, TypesThatAreBuiltFromTheirTextNeedNoStack) {
+  Type deep = IntegerType::get(source.get(), 32), shared = deep;
+  for (int i = 0; i != 1000; ++i) {
+    deep = spirv::StructType::get({deep});
+    shared = spirv::StructType::get({shared, shared});
+  }
+  Type copy;
+  auto thread =
+      Thread::start(256 << 10, [&] { copy = cloneType(deep, *destination); });
+  ASSERT_TRUE(thread.ok());
+  thread->join();
+  EXPECT_TRUE(copy);
+
+  // The text of this one has 2^1000 parts.
+  OwningOpRef<ModuleOp> module =
+      ModuleOp::create(UnknownLoc::get(source.get()));
+  module->getOperation()->setAttr("t.type", TypeAttr::get(shared));
+  EXPECT_THAT(cloneInto(*module, *destination),
+              StatusIs(failedPrecondition, "a large spirv.struct"));
 }
 
 TEST_F(CloneTest, DeepAttributesNeedNoStack) {

@@ -21,6 +21,8 @@
 
 #include "mlir/Bytecode/BytecodeWriter.h"
 #include "mlir/Dialect/LLVMIR/LLVMAttrs.h"
+#include "mlir/Dialect/LLVMIR/LLVMTypes.h"
+#include "mlir/Dialect/SPIRV/IR/SPIRVTypes.h"
 #include "mlir/IR/Builders.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/raw_ostream.h"
@@ -50,6 +52,7 @@ void expectRefused(const std::filesystem::path &file) {
   SCOPED_TRACE(file.filename().string());
   auto context = makeContext();
   CTXPOOL_ASSERT_OK_AND_ASSIGN(bytes, load(file));
+  // Also what was refused before.
   for (bool verify : {true, false}) {
     DeserializeOptions options;
     options.verify = verify;
@@ -168,12 +171,12 @@ TEST(DamagedBytesTest, EveryVersionOfEveryBundledModulePassesTheCheck) {
 // Depth
 //===----------------------------------------------------------------------===//
 
-/// Reads the bytes on a thread with a stack of 256 KiB.
+/// Writes the bytes and reads them on a thread with a stack of 256 KiB.
 void expectReadOnSmallStack(ModuleOp module, bool lazily = false) {
-  CTXPOOL_ASSERT_OK_AND_ASSIGN(bytes, serialize(module));
   auto destination = makeContext();
   absl::StatusOr<OwningOpRef<Operation *>> read = absl::UnknownError("");
   auto thread = Thread::start(256 << 10, [&] {
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(bytes, serialize(module));
     if (!lazily) {
       read = deserialize(bytes, *destination);
       return;
@@ -237,6 +240,33 @@ TEST(DeepBytesTest, BracketsOfATextOnASmallStack) {
   text.append(200, '>');
   auto module = parse(*source, "module attributes {t.m = " + text + "} {}");
   ASSERT_TRUE(module);
+  expectReadOnSmallStack(*module);
+}
+
+TEST(DeepBytesTest, TypesThatAreTextOnASmallStack) {
+  auto source = makeContext();
+  Type array = IntegerType::get(source.get(), 32), structure = array;
+  for (int i = 0; i != 1000; ++i) {
+    array = LLVM::LLVMArrayType::get(array, 2);
+    structure = spirv::StructType::get({structure});
+  }
+  for (Type type : {array, structure}) {
+    auto module = parse(*source, "module {}");
+    module->getOperation()->setAttr("t.t", TypeAttr::get(type));
+    expectReadOnSmallStack(*module);
+  }
+}
+
+TEST(DeepBytesTest, LayoutsOnASmallStack) {
+  // What the writer needs most of the stack for.
+  auto source = makeContext();
+  Builder builder(source.get());
+  auto module = parse(*source, "module {}");
+  Attribute space = builder.getUnitAttr();
+  for (int i = 0; i != 1000; ++i)
+    space = builder.getArrayAttr(TypeAttr::get(MemRefType::get(
+        {1}, builder.getI32Type(), MemRefLayoutAttrInterface(), space)));
+  module->getOperation()->setAttr("t.deep", space);
   expectReadOnSmallStack(*module);
 }
 

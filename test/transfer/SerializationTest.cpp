@@ -14,6 +14,10 @@
 #include "test/transfer/TransferTestSupport.h"
 
 #include "mlir/Bytecode/BytecodeWriter.h"
+#include "mlir/Dialect/DLTI/DLTI.h"
+#include "mlir/Dialect/LLVMIR/LLVMTypes.h"
+#include "mlir/Dialect/SPIRV/IR/SPIRVTypes.h"
+#include "mlir/IR/Builders.h"
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/DialectResourceBlobManager.h"
 #include "mlir/IR/Location.h"
@@ -237,6 +241,121 @@ TEST_F(SerializationTest, WhatBytecodeKeepsIsNotRefused) {
   }
 }
 
+/// A module that has the type.
+OwningOpRef<ModuleOp> moduleWith(Type type) {
+  OwningOpRef<ModuleOp> module =
+      ModuleOp::create(UnknownLoc::get(type.getContext()));
+  module->getOperation()->setAttr("t.type", TypeAttr::get(type));
+  return module;
+}
+
+TEST_F(SerializationTest, TextThatRepeatsItsPartsIsRefusedByItsSize) {
+  Type literal = IntegerType::get(source.get(), 32), identified = literal,
+       foreign = literal;
+  for (int i = 0; i != 20; ++i) {
+    literal =
+        LLVM::LLVMStructType::getLiteral(source.get(), {literal, literal});
+    auto outer = LLVM::LLVMStructType::getIdentified(source.get(),
+                                                     "s" + std::to_string(i));
+    ASSERT_TRUE(succeeded(outer.setBody({identified, identified}, false)));
+    identified = outer;
+    foreign = spirv::StructType::get({foreign, foreign});
+  }
+  for (Type type : {literal, identified, foreign}) {
+    EXPECT_THAT(serialize(*moduleWith(type)),
+                StatusIs(failedPrecondition, "builtin.module has a large"));
+    EXPECT_THAT(serialize(*moduleWith(type)),
+                StatusIs(failedPrecondition, "2097151 attributes and types"));
+  }
+  // And where no number is large enough.
+  for (int i = 0; i != 200; ++i)
+    literal =
+        LLVM::LLVMStructType::getLiteral(source.get(), {literal, literal});
+  EXPECT_THAT(serialize(*moduleWith(literal)),
+              StatusIs(failedPrecondition, "18446744073709551615"));
+}
+
+TEST_F(SerializationTest, TextOfStructsThatAllContainEachOtherIsRefused) {
+  // It has every way that leads through them.
+  std::vector<Type> types;
+  for (int i = 0; i != 12; ++i)
+    types.push_back(LLVM::LLVMStructType::getIdentified(
+        source.get(), "s" + std::to_string(i)));
+  for (Type type : types)
+    ASSERT_TRUE(
+        succeeded(cast<LLVM::LLVMStructType>(type).setBody(types, false)));
+  EXPECT_THAT(serialize(*moduleWith(types.front())),
+              StatusIs(failedPrecondition, "builtin.module has a large"));
+}
+
+TEST_F(SerializationTest, LongTextThatRepeatsNothingIsWritten) {
+  Builder builder(source.get());
+  SmallVector<Attribute> numbers(100000, builder.getI64IntegerAttr(7));
+  auto module = parse(*source, "module {}");
+  module->getOperation()->setAttr(
+      "t.m",
+      MapAttr::get(source.get(),
+                   {DataLayoutEntryAttr::get(builder.getStringAttr("k"),
+                                             builder.getArrayAttr(numbers))}));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(bytes, serialize(*module));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(read, deserialize(bytes, *destination));
+  EXPECT_TRUE(isSame(*module, *read));
+}
+
+TEST_F(SerializationTest, ValuesAndBlocksFromOutsideAreRefused) {
+  // MLIR would take them for others, which it writes.
+  auto module = parse(*source, R"(
+    func.func @f(%a: i32) -> i32 {
+      %0 = arith.addi %a, %a : i32
+      cf.br ^end
+    ^end:
+      %1 = scf.execute_region -> i32 {
+        scf.yield %0 : i32
+      }
+      return %1 : i32
+    })");
+  Block &entry = module->getBody()->front().getRegion(0).front();
+  Block &end = *entry.getNextNode();
+  EXPECT_THAT(serialize(&entry.front()),
+              StatusIs(invalidArgument, "arith.addi uses a value"));
+  EXPECT_THAT(serialize(&entry.back()),
+              StatusIs(invalidArgument, "cf.br branches to a block"));
+  EXPECT_THAT(serialize(&end.front()),
+              StatusIs(invalidArgument, "scf.yield uses a value"));
+  SerializeOptions stripped;
+  stripped.stripLocations = true;
+  EXPECT_THAT(serialize(&entry.front(), stripped),
+              StatusIs(invalidArgument, "arith.addi uses a value"));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(bytes, serialize(*module));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(read, deserialize(bytes, *destination));
+  expectFaithful(*module, *read);
+
+  // Within one that is isolated, and from within another region.
+  auto isolated = parse(*source, R"(
+    "t.op"() ({
+      %0 = "t.value"() : () -> i32
+      module { "t.use"() : () -> () }
+      "t.other"() ({ "t.use"() : () -> () }) : () -> ()
+      "t.use"() : () -> ()
+    }) : () -> ())");
+  ASSERT_TRUE(isolated);
+  Block &body = isolated->getBody()->front().getRegion(0).front();
+  Operation *value = &body.front(), *nested = value->getNextNode();
+  Operation *use = &nested->getRegion(0).front().front();
+  EXPECT_THAT(serialize(*isolated), IsOk());
+  use->insertOperands(0, value->getResults());
+  EXPECT_THAT(serialize(*isolated),
+              StatusIs(invalidArgument, "t.use uses a value"));
+  use->eraseOperand(0);
+  OpBuilder builder =
+      OpBuilder::atBlockBegin(&nested->getNextNode()->getRegion(0).front());
+  OperationState state(builder.getUnknownLoc(), "t.inner");
+  state.addTypes(builder.getI32Type());
+  body.back().insertOperands(0, builder.create(state)->getResults());
+  EXPECT_THAT(serialize(*isolated),
+              StatusIs(invalidArgument, "t.use uses a value"));
+}
+
 TEST_F(SerializationTest, WhatIsNotBytecodeIsAnError) {
   auto context = makeContext();
   EXPECT_THAT(loadSerialized(nullptr), StatusIs(invalidArgument, "no buffer"));
@@ -401,6 +520,23 @@ TEST_F(LeaseTransferTest, SaysWhatIsWrong) {
     module attributes {t.w = dense_resource<w> : tensor<4xi8>} {}
     {-# dialect_resources: { builtin: { w: "0x0000000001020304" } } #-})"),
               StatusIs(invalidArgument, "alignment"));
+}
+
+TEST_F(LeaseTransferTest, ParsesBytecodeAsDeserializeDoes) {
+  auto module = parse(*source, "func.func @f() { return }");
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(bytes, serialize(*module));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(whole, lease.parse(bytes.getBytes()));
+  EXPECT_TRUE(isSame(*module, *whole));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(function,
+                               serialize(&module->getBody()->front()));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(wrapped, lease.parse(function.getBytes()));
+  EXPECT_TRUE(isSame(*module, *wrapped));
+  // MLIR's reader would not survive these.
+  std::filesystem::path inputs = sourceDir() / "test/fuzz/inputs";
+  for (const char *name : {"count-of-strings", "attribute-in-itself"}) {
+    std::string file = (inputs / name).string() + ".mlirbc";
+    EXPECT_THAT(lease.parseFile(file), StatusIs(invalidArgument, file));
+  }
 }
 
 TEST_F(LeaseTransferTest, ChargesTheLease) {
