@@ -266,6 +266,26 @@ TEST_F(DiskTierTest, ListsWhatIsThere) {
   EXPECT_GE(tier->getStats().bytes, bytes);
 }
 
+// LLVM reads a large table on several threads.
+TEST_F(DiskTierTest, ListsAndCountsEachOfMany) {
+  constexpr uint64_t count = 3000;
+  std::unique_ptr<DiskTier> tier = open();
+  std::set<Fingerprint> keys;
+  for (uint64_t number = 0; number < count; ++number) {
+    ASSERT_THAT(tier->put(makeKey(number), makeArtifact(number, 20), false),
+                IsOk());
+    keys.insert(makeKey(number).digest);
+  }
+  for (unsigned round = 0; round < 5; ++round) {
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(entries, tier->list());
+    std::vector<Fingerprint> listed;
+    for (const TierEntry &entry : entries)
+      listed.push_back(entry.key.value_or(CacheKey()).digest);
+    EXPECT_THAT(listed, testing::ElementsAreArray(keys));
+    EXPECT_EQ(tier->getStats().entries, count);
+  }
+}
+
 TEST_F(DiskTierTest, VerifyNamesWhatIsDamaged) {
   std::unique_ptr<DiskTier> tier = open();
   for (uint64_t number = 0; number < 5; ++number)
