@@ -225,7 +225,7 @@ absl::Status DiskTier::put(const CacheKey &key, const Artifact &artifact,
 
 absl::Status DiskTier::putInto(const OpenDirectory &open, const CacheKey &key,
                                const Artifact &artifact, bool replace) {
-  if (artifact.getBytes().size() > options.directoryBytes / 2)
+  if (artifact.getBytes().size() > getMaxArtifactBytes())
     return absl::ResourceExhaustedError(absl::StrCat(
         "an artifact of ", artifact.getBytes().size(), " bytes is more than '",
         options.directory, "' may hold: half of ", options.directoryBytes));

@@ -211,6 +211,7 @@ TEST_F(DiskTierTest, AnArtifactThatTheFolderMayNotHoldIsRefused) {
   DiskTierOptions options = getOptions();
   options.directoryBytes = DiskTier::minDirectoryBytes;
   std::unique_ptr<DiskTier> tier = open(options);
+  EXPECT_EQ(tier->getMaxArtifactBytes(), DiskTier::minDirectoryBytes / 2);
   EXPECT_THAT(tier->put(makeKey(1), makeArtifact(1, 3 << 20), false),
               StatusIs(absl::StatusCode::kResourceExhausted, "may hold"));
   EXPECT_FALSE(getFrom(*tier, makeKey(1)));
@@ -276,7 +277,7 @@ TEST_F(DiskTierTest, ListsAndCountsEachOfMany) {
                 IsOk());
     keys.insert(makeKey(number).digest);
   }
-  for (unsigned round = 0; round < 5; ++round) {
+  for (unsigned round = 0; round < 30; ++round) {
     CTXPOOL_ASSERT_OK_AND_ASSIGN(entries, tier->list());
     std::vector<Fingerprint> listed;
     for (const TierEntry &entry : entries)
