@@ -393,9 +393,8 @@ std::vector<absl::Status> RedisTier::putAll(llvm::ArrayRef<TierWrite> writes) {
       sets.push_back({index, std::move(name), *std::move(value)});
       continue;
     }
-    results[index] = named(absl::ResourceExhaustedError(
-        absl::StrCat("key ", write.key.digest.toHex(), ": ",
-                     value.status().message())));
+    results[index] = named(absl::ResourceExhaustedError(absl::StrCat(
+        "key ", write.key.digest.toHex(), ": ", value.status().message())));
   }
   if (sets.empty())
     return results;

@@ -73,8 +73,8 @@ void TierFront::put(const CacheKey &key, const Artifact &artifact, bool replace,
         "key ", key.digest.toHex(), ": an artifact of ", bytes,
         " bytes, where at most ", tier->getMaxArtifactBytes(), " are kept"));
   } else if (queue.size() == maxQueuedWrites ||
-      // One that is larger than the bound is not dropped for ever.
-      (!queue.empty() && queuedBytes + bytes > maxQueuedBytes)) {
+             // One that is larger than the bound is not dropped for ever.
+             (!queue.empty() && queuedBytes + bytes > maxQueuedBytes)) {
     problem = absl::ResourceExhaustedError(
         absl::StrCat("key ", key.digest.toHex(), ": ", queue.size(),
                      " writes of ", queuedBytes, " bytes are waiting"));
