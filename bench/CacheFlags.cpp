@@ -102,7 +102,8 @@ CacheStoreFlags::CacheStoreFlags(cl::SubCommand &command,
                           ? "Not for this command: a server needs none"
                           : "Redis server of the cache:\n"
                             "redis://[user:password@]host:port/db, or\n"
-                            "rediss:// for TLS (default: none)")) {}
+                            "rediss:// for TLS; nothing, as in --remote=, for\n"
+                            "that of CTXPOOL_REMOTE (default: none)")) {}
 
 absl::StatusOr<CompileCacheOptions> CacheStoreFlags::getOptions() const {
   absl::StatusOr<CompileCacheOptions> options = readCacheEnvironment();
@@ -115,10 +116,15 @@ absl::StatusOr<CompileCacheOptions> CacheStoreFlags::getOptions() const {
         "no room for; 'cache clear' deletes everything");
   if (directory.getNumOccurrences() && directory.empty())
     return absl::InvalidArgumentError("--directory= names no folder");
-  if (hasRemote && remote.empty())
-    return absl::InvalidArgumentError("--remote= names no server");
+  if (hasRemote && remote.empty() && options->remote.empty())
+    return absl::InvalidArgumentError(
+        "--remote= names no server, nor does CTXPOOL_REMOTE");
   options->mode = CompileCacheOptions::Mode::ReadWrite;
-  options->remote = remote;
+  // What a variable says is not looked after, or cleared, unless asked for.
+  if (!hasRemote)
+    options->remote.clear();
+  else if (!remote.empty())
+    options->remote = remote;
   options->directory = directory;
   if (!directory.getNumOccurrences() && !hasRemote) {
     absl::StatusOr<std::string> usual = getDefaultCacheDirectory();

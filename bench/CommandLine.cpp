@@ -29,6 +29,10 @@ void bench::printCommands(llvm::raw_ostream &stream,
 std::string bench::hidePasswords(llvm::StringRef text) {
   for (llvm::StringRef scheme : {"redis://", "rediss://"}) {
     size_t begin = text.find(scheme);
+    // What a URL looks like, which messages say, has none.
+    while (begin != llvm::StringRef::npos &&
+           text.substr(begin + scheme.size()).starts_with("[user:password@]"))
+      begin = text.find(scheme, begin + scheme.size());
     // A password that was not encoded may have anything in it, this too.
     size_t end = text.rfind('@');
     if (begin == llvm::StringRef::npos || end == llvm::StringRef::npos ||

@@ -147,13 +147,15 @@ static bool isRecent(std::chrono::steady_clock::duration time,
 bool OpenDirectory::isOutdated(absl::Duration interval) const {
   if (interval > absl::ZeroDuration() && isRecent(lookedAt, interval))
     return false;
-  if (generations.isUnlinked())
+  if (!generations.isAt(path) || current->isGone())
     return true;
   lookedAt = Clock::now().time_since_epoch();
   return false;
 }
 
 std::string Generation::getStoreFolder() const { return folder + "/cas"; }
+
+bool Generation::isGone() const { return !users.isAt(folder + "/users"); }
 
 Generation::~Generation() {
   // LLVM takes a store that it can lock for one that nobody uses, and cuts its
@@ -166,7 +168,7 @@ Generation::~Generation() {
   // The last one to leave seals. Without a seal, or where it cannot be written,
   // the store is one that was not closed.
   absl::StatusOr<bool> alone = users.tryLock(FileLock::Exclusive);
-  if (!alone.ok() || !*alone || users.isUnlinked())
+  if (!alone.ok() || !*alone || isGone())
     return;
   if (std::optional<std::string> files = describeFiles(getStoreFolder()))
     replaceFile(folder + "/seal", *files).IgnoreError();
@@ -542,7 +544,8 @@ CacheDirectory::open(GiveUp giveUp) const {
   if (!generations.ok())
     return generations.status();
   return std::make_shared<const OpenDirectory>(
-      std::move(*generations), *std::move(current), std::move(previous));
+      getFile("generations"), std::move(*generations), *std::move(current),
+      std::move(previous));
 }
 
 absl::StatusOr<bool> CacheDirectory::startGeneration(
@@ -612,7 +615,7 @@ absl::Status CacheDirectory::collectGarbage() const {
     if (!lock.ok())
       continue;
     absl::StatusOr<bool> locked = lock->tryLock(FileLock::Exclusive);
-    if (locked.ok() && *locked && !lock->isUnlinked())
+    if (locked.ok() && *locked && lock->isAt(entry->path()))
       (void)::unlink(entry->path().c_str());
   }
   return status;

@@ -67,6 +67,9 @@ public:
   /// The folder that LLVM knows.
   std::string getStoreFolder() const;
 
+  /// Whether somebody deleted or moved it.
+  bool isGone() const;
+
 private:
   const std::string folder;
   const uint64_t number;
@@ -77,10 +80,11 @@ private:
 /// The generations that were in use when the folder was opened.
 class OpenDirectory {
 public:
-  OpenDirectory(FileLock theGenerations, std::shared_ptr<Generation> theCurrent,
+  OpenDirectory(std::string thePath, FileLock theGenerations,
+                std::shared_ptr<Generation> theCurrent,
                 std::shared_ptr<Generation> thePrevious)
-      : generations(std::move(theGenerations)), current(std::move(theCurrent)),
-        previous(std::move(thePrevious)) {}
+      : path(std::move(thePath)), generations(std::move(theGenerations)),
+        current(std::move(theCurrent)), previous(std::move(thePrevious)) {}
 
   /// Whether others are in use by now, or the folder is gone. Looks no more often
   /// than every `interval`: a look costs as much as reading a small artifact.
@@ -94,6 +98,7 @@ public:
 private:
   using Clock = std::chrono::steady_clock;
 
+  const std::string path; ///< Of `generations`.
   const FileLock generations;
   mutable std::atomic<Clock::duration> lookedAt{Clock::duration::min()};
   const std::shared_ptr<Generation> current;

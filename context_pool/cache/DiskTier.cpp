@@ -9,7 +9,9 @@
 #include "context_pool/cache/DiskTier.h"
 
 #include "absl/strings/str_cat.h"
+#include "llvm/ADT/SmallString.h"
 #include "llvm/Support/Endian.h"
+#include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MathExtras.h"
 #include "llvm/Support/xxhash.h"
 
@@ -223,7 +225,7 @@ absl::Status DiskTier::put(const CacheKey &key, const Artifact &artifact,
 
 absl::Status DiskTier::putInto(const OpenDirectory &open, const CacheKey &key,
                                const Artifact &artifact, bool replace) {
-  if (artifact.getBytes().size() > options.directoryBytes / 2)
+  if (artifact.getBytes().size() > getMaxArtifactBytes())
     return absl::ResourceExhaustedError(absl::StrCat(
         "an artifact of ", artifact.getBytes().size(), " bytes is more than '",
         options.directory, "' may hold: half of ", options.directoryBytes));
@@ -318,7 +320,7 @@ public:
   /// Only who holds the lock may delete the file; who waits for the lock finds
   /// that its file is gone, and opens the next one.
   ~FileClaim() override {
-    if (!lock.isInherited())
+    if (!lock.isInherited() && lock.isAt(path))
       (void)::unlink(path.c_str());
   }
 
@@ -353,7 +355,7 @@ DiskTier::claim(const CacheKey &key) {
       return locked.status();
     if (!*locked)
       return std::unique_ptr<CompileClaim>();
-    if (lock->isUnlinked())
+    if (!lock->isAt(*path))
       continue;
 
     auto claim = std::make_unique<FileClaim>(*path, *std::move(lock));
@@ -413,6 +415,12 @@ DiskTier::create(DiskTierOptions options) {
       return absl::InvalidArgumentError(
           absl::StrCat(name, " is ", absl::FormatDuration(duration),
                        ", expected 0 or more"));
+
+  // The process may go elsewhere. If where it is has been deleted, so that nobody
+  // can say what the path means, each call is a fault.
+  llvm::SmallString<128> absolute(options.directory);
+  (void)llvm::sys::fs::make_absolute(absolute);
+  options.directory = absolute.str().str();
 
   auto tier = std::unique_ptr<DiskTier>(new DiskTier(std::move(options)));
   if (absl::Status status = tier->directory.checkTrust(); !status.ok())

@@ -86,6 +86,10 @@ public:
   absl::Status put(const CacheKey &key, const Artifact &artifact,
                    bool replace) override;
 
+  uint64_t getMaxArtifactBytes() const override {
+    return options.directoryBytes / 2;
+  }
+
   /// Other processes notice within their `lookInterval`.
   absl::Status clear() override;
 

@@ -89,7 +89,11 @@ ctxpool::detail::pollFor(absl::Duration timeout,
   }
 }
 
-bool FileLock::isUnlinked() const {
-  struct stat status;
-  return fstat(descriptor, &status) != 0 || status.st_nlink == 0;
+bool FileLock::isAt(const std::string &path) const {
+  struct stat file;
+  struct stat found;
+  if (lstat(path.c_str(), &found))
+    return errno != ENOENT && errno != ENOTDIR;
+  return fstat(descriptor, &file) == 0 && file.st_dev == found.st_dev &&
+         file.st_ino == found.st_ino;
 }

@@ -51,8 +51,9 @@ public:
   absl::StatusOr<bool> tryLockFor(Kind kind, absl::Duration timeout,
                                   llvm::function_ref<bool()> giveUp);
 
-  /// Whether the file has lost its name: it was deleted, or replaced.
-  bool isUnlinked() const;
+  /// Whether the file is what is at `path`: neither it nor a folder above it was
+  /// deleted, moved or replaced. True where nobody can say.
+  bool isAt(const std::string &path) const;
 
   /// Whether the lock is that of a process which forked into this one.
   bool isInherited() const { return mark.isInherited(); }

@@ -9,6 +9,7 @@
 #include "context_pool/cache/LLVMStore.h"
 
 #include "context_pool/cache/FileLock.h"
+#include "context_pool/support/Mutex.h"
 
 #include "absl/strings/str_cat.h"
 #include "llvm/CAS/ActionCache.h"
@@ -187,12 +188,15 @@ LLVMStore::forEachPublished(const std::string &folder,
     return toStatus("opening it for a list", cache.takeError());
 
   cas::ondisk::OnDiskGraphDB &objects = (*cache)->getGraphDB();
+  // LLVM visits the table on several threads at once.
+  Mutex oneAtATime;
   llvm::Error error = (*cache)->getKeyValueDB().validate(
       [&](cas::FileOffset, llvm::ArrayRef<char> value) {
         llvm::Expected<std::optional<cas::ondisk::ObjectHandle>> object =
             objects.load(UnifiedOnDiskCache::getObjectIDFromValue(value));
         if (!object)
           llvm::consumeError(object.takeError());
+        MutexLock lock(oneAtATime);
         visit(object && *object
                   ? llvm::toStringRef(objects.getObjectData(**object))
                   : llvm::StringRef());

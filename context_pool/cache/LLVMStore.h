@@ -87,8 +87,8 @@ public:
   /// the store is damaged, so this is for a process that may die of it.
   static absl::Status validate(const std::string &folder);
 
-  /// Calls `visit` with every object that is published, in no order: with nothing
-  /// for one that cannot be read.
+  /// Calls `visit` with every object that is published, in no order and one at a
+  /// time, on threads of LLVM's: with nothing for one that cannot be read.
   static absl::Status
   forEachPublished(const std::string &folder,
                    llvm::function_ref<void(llvm::StringRef)> visit);

@@ -63,6 +63,9 @@ public:
     return putAll(TierWrite{key, artifact, replace}).front();
   }
   std::vector<absl::Status> putAll(llvm::ArrayRef<TierWrite> writes) override;
+  uint64_t getMaxArtifactBytes() const override {
+    return options.maxArtifactBytes;
+  }
   size_t getMaxWrites() const override { return 64; }
   absl::Status clear() override;
   absl::Status checkReady() const override;
@@ -115,8 +118,9 @@ private:
         absl::StrCat("redis at ", address.toString(), ": ", status.message()));
   }
   absl::Status leftAlone() const {
-    return named(
-        absl::UnavailableError("left alone for a while, since it failed"));
+    MutexLock lock(mutex);
+    return named(absl::UnavailableError(absl::StrCat(
+        "left alone for a while, since it failed: ", lastFailure)));
   }
   absl::Status fail(const absl::Status &status, Clock::time_point start);
   void noteFailure(const absl::Status &status);
@@ -136,7 +140,6 @@ private:
   std::string lastFailure ABSL_GUARDED_BY(mutex);
   uint64_t connections ABSL_GUARDED_BY(mutex) = 0;
   uint64_t rejected ABSL_GUARDED_BY(mutex) = 0;
-  uint64_t oversized ABSL_GUARDED_BY(mutex) = 0;
 
   /// Held while a probe is started, which waits for nothing.
   Mutex probeMutex;
@@ -262,8 +265,9 @@ void RedisTier::noteFailure(const absl::Status &status) {
 
 absl::Status RedisTier::fail(const absl::Status &status,
                              Clock::time_point start) {
-  circuit.failed(Clock::now() - start);
+  // In this order: who finds it resting is told why.
   noteFailure(status);
+  circuit.failed(Clock::now() - start);
   return named(status);
 }
 
@@ -332,6 +336,12 @@ void RedisTier::reject(const CacheKey &key) {
 // The tier
 //===----------------------------------------------------------------------===//
 
+/// Whether the server says that a name holds something else than a string.
+static bool isWrongType(const absl::Status &status) {
+  return absl::IsFailedPrecondition(status) &&
+         absl::StrContains(status.message(), ": WRONGTYPE ");
+}
+
 absl::StatusOr<std::optional<Artifact>> RedisTier::get(const CacheKey &key) {
   if (absl::Status status = admit(); !status.ok())
     return status;
@@ -341,8 +351,8 @@ absl::StatusOr<std::optional<Artifact>> RedisTier::get(const CacheKey &key) {
   Clock::time_point start = Clock::now();
   absl::StatusOr<RedisReply> reply =
       exchange({"GET", name}, replyLimits, startCall());
-  // A value that is too large says nothing about how the server is.
-  if (absl::IsOutOfRange(reply.status())) {
+  // One that is too large, or no string, says nothing about how the server is.
+  if (absl::IsOutOfRange(reply.status()) || isWrongType(reply.status())) {
     reject(key);
     return std::nullopt;
   }
@@ -383,8 +393,8 @@ std::vector<absl::Status> RedisTier::putAll(llvm::ArrayRef<TierWrite> writes) {
       sets.push_back({index, std::move(name), *std::move(value)});
       continue;
     }
-    MutexLock lock(mutex);
-    ++oversized;
+    results[index] = named(absl::ResourceExhaustedError(absl::StrCat(
+        "key ", write.key.digest.toHex(), ": ", value.status().message())));
   }
   if (sets.empty())
     return results;
@@ -548,12 +558,6 @@ absl::Status RedisTier::forEachNew(VisitNew visit) {
   return absl::OkStatus();
 }
 
-/// Whether the server says that a name holds something else than a string.
-static bool isWrongType(const absl::Status &status) {
-  return absl::IsFailedPrecondition(status) &&
-         absl::StrContains(status.message(), ": WRONGTYPE ");
-}
-
 /// What names hold, but for those that have gone.
 absl::StatusOr<std::vector<TierEntry>>
 RedisTier::describe(llvm::ArrayRef<llvm::StringRef> names,
@@ -675,7 +679,6 @@ CacheTierStats RedisTier::getStats() const {
     return stats;
   MutexLock lock(mutex);
   stats.rejected = rejected;
-  stats.dropped = oversized;
   return stats;
 }
 
@@ -690,7 +693,6 @@ RemoteTierState RedisTier::getState() const {
   state.connections = connections;
   state.idleConnections = idle.size();
   state.rejected = rejected;
-  state.oversized = oversized;
   return state;
 }
 
@@ -707,8 +709,7 @@ std::string RemoteTierState::toString() const {
   else
     absl::StrAppend(&text, "no failure since the last success");
   absl::StrAppend(&text, "; ", circuit.rests, " rests, ", connections,
-                  " connections made, ", rejected, " values rejected, ",
-                  oversized, " artifacts too large");
+                  " connections made, ", rejected, " values rejected");
   if (!lastFailure.empty())
     absl::StrAppend(&text, "; last failure: ", lastFailure);
   return text;

@@ -59,8 +59,7 @@ struct RemoteTierState {
   std::string lastFailure;  ///< Of a call or a probe. Empty: none so far.
   uint64_t connections = 0; ///< Made so far.
   size_t idleConnections = 0;
-  uint64_t rejected = 0;  ///< Values that were damaged or not to be trusted.
-  uint64_t oversized = 0; ///< Artifacts that were too large to be written.
+  uint64_t rejected = 0; ///< Values that were damaged or not to be trusted.
 
   /// A line: the server, and whether it answers or rests, since when and why.
   std::string toString() const;
@@ -79,10 +78,9 @@ struct RemoteServerCounts {
 /// without touching the network. Whether it is back is found out on a thread of
 /// the tier's own, so that no caller waits for that.
 ///
-/// An artifact that is too large is not written, which is no error: that counts
-/// in `CacheTierStats::dropped`. What does not verify, or is larger than what
-/// would have been written, is a miss and counts in `rejected`; it stays where it
-/// is, and the next put of its key by this tier replaces it.
+/// What does not verify, is no string or is larger than what would have been
+/// written, is a miss and counts in `rejected`; it stays where it is, and the
+/// next put of its key by this tier replaces it.
 ///
 /// Errors of all calls that give a status, whose messages name the server:
 ///   Unavailable        nobody listens, the connection broke, or the tier rests
@@ -91,6 +89,7 @@ struct RemoteServerCounts {
 ///   NotFound           the server has no such database
 ///   FailedPrecondition the server refused the command, for the reason given;
 ///                      or this process is a forked child of the tier's
+///   ResourceExhausted  the artifact is too large, or its kind too long
 ///   DataLoss           the other side does not speak as Redis does
 ///
 /// A forked child must not use the parent's connections: for it, the tier fails

@@ -18,6 +18,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -70,7 +71,8 @@ public:
   virtual absl::StatusOr<std::optional<Artifact>> get(const CacheKey &key) = 0;
 
   /// Publishes, whole or not at all. What the tier holds already under the key
-  /// stays, unless `replace`.
+  /// stays, unless `replace`. ResourceExhausted for an artifact that is too
+  /// large.
   virtual absl::Status put(const CacheKey &key, const Artifact &artifact,
                            bool replace) = 0;
 
@@ -81,6 +83,12 @@ public:
     for (const TierWrite &write : writes)
       results.push_back(put(write.key, write.artifact, write.replace));
     return results;
+  }
+
+  /// The largest artifact, in bytes, that `put` would take. The cache does not
+  /// offer larger ones.
+  virtual uint64_t getMaxArtifactBytes() const {
+    return std::numeric_limits<uint64_t>::max();
   }
 
   /// How many writes are better made together: more than one where each would be

@@ -54,7 +54,7 @@ TierFront::Claimed TierFront::claim(const CacheKey &key) {
 void TierFront::put(const CacheKey &key, const Artifact &artifact, bool replace,
                     std::unique_ptr<CompileClaim> claim,
                     uint64_t epochOfBegin) {
-  uint64_t bytes = artifact.getBytes().size();
+  const uint64_t bytes = artifact.getBytes().size();
   absl::Status fault = tier->checkReady();
   // A claim that is not passed on is released after the lock: parameters are
   // destroyed after local variables.
@@ -68,9 +68,13 @@ void TierFront::put(const CacheKey &key, const Artifact &artifact, bool replace,
     return;
   }
   absl::Status problem;
-  if (queue.size() == maxQueuedWrites ||
-      // One that is larger than the bound is not dropped for ever.
-      (!queue.empty() && queuedBytes + bytes > maxQueuedBytes)) {
+  if (bytes > tier->getMaxArtifactBytes()) {
+    problem = absl::ResourceExhaustedError(absl::StrCat(
+        "key ", key.digest.toHex(), ": an artifact of ", bytes,
+        " bytes, where at most ", tier->getMaxArtifactBytes(), " are kept"));
+  } else if (queue.size() == maxQueuedWrites ||
+             // One that is larger than the bound is not dropped for ever.
+             (!queue.empty() && queuedBytes + bytes > maxQueuedBytes)) {
     problem = absl::ResourceExhaustedError(
         absl::StrCat("key ", key.digest.toHex(), ": ", queue.size(),
                      " writes of ", queuedBytes, " bytes are waiting"));

@@ -245,8 +245,8 @@ struct CompileCacheOptions {
 
   /// A folder that threads, processes and runs share: a store of LLVM's CAS.
   /// Empty: none; `getDefaultCacheDirectory` is where caches usually are. It is
-  /// created when it is first used, for its owner only. Not for network file
-  /// systems.
+  /// created when it is first used, for its owner only. A relative path starts
+  /// where the process is when it makes the cache. Not for network file systems.
   std::string directory;
 
   /// What the folder may hold; more for as long as it takes to notice. What was

@@ -94,6 +94,41 @@ json::Object report(std::vector<std::string> arguments,
   return parseReport(runTool(arguments, input));
 }
 
+TEST_F(CacheServerTest, TheServerOfTheEnvironmentIsUsedOnlyWhereAskedFor) {
+  RedisServer server({"--requirepass", "sEcret"});
+  ScopedVariable remote("CTXPOOL_REMOTE", server.getUrl(":sEcret@", "/0"));
+
+  TemporaryFolder folder;
+  EXPECT_FALSE(
+      report({"cache", "stats", "--directory=" + folder.getPath("cache")})
+          .get("remote"));
+  json::Object asked = report({"cache", "stats", "--remote="});
+  const json::Object *state = asked.getObject("remote");
+  ASSERT_TRUE(state);
+  EXPECT_EQ(state->getBoolean("answers"), true);
+  EXPECT_FALSE(asked.get("directory"));
+}
+
+TEST_F(CacheServerTest, WarmFailsWhereAnArtifactIsTooLargeToBeKept) {
+  RedisServer server;
+  std::string remote = "--remote=" + server.getUrl("", "/0");
+  TemporaryFolder folder;
+  std::string directory = "--directory=" + folder.getPath("cache");
+  ScopedVariable most("CTXPOOL_REMOTE_MAX_BYTES", "10");
+
+  // Compiled, without and with a folder, and found in the folder.
+  for (const std::vector<std::string> &stores :
+       {std::vector<std::string>{remote},
+        {remote, directory},
+        {remote, directory}}) {
+    std::vector<std::string> arguments = {"cache", "warm", "-"};
+    arguments.insert(arguments.end(), stores.begin(), stores.end());
+    ToolRun run = runTool(arguments, goodModule);
+    EXPECT_EQ(run.status, 1);
+    EXPECT_THAT(run.err, ContainsRegex("could be kept: .*at most 10 are"));
+  }
+}
+
 TEST_F(CacheServerTest, ListNamesTheValuesAndWhenTheyExpire) {
   RedisServer server;
   std::string remote = "--remote=" + server.getUrl("", "/0");

@@ -289,10 +289,13 @@ TEST(CacheFlagsTest, ABadValueIsAUsageErrorThatNamesWhatWasExpected) {
     EXPECT_THAT(run.out, IsEmpty()) << bad.message;
     EXPECT_THAT(run.err, HasSubstr(bad.message));
   }
-  for (const BadValue &bad :
-       std::vector<BadValue>{{{"--directory="}, "--directory= names no folder"},
-                             {{"--remote="}, "--remote= names no server"},
-                             {{"--remote=http://host"}, "remote"}}) {
+  for (const BadValue &bad : std::vector<BadValue>{
+           {{"--directory="}, "--directory= names no folder"},
+           {{"--remote="},
+            "--remote= names no server, nor does "
+            "CTXPOOL_REMOTE"},
+           {{"--remote=redis://"}, "expected redis://[user:password@]host"},
+           {{"--remote=http://host"}, "remote"}}) {
     ToolRun run = cache({"stats", bad.options.front()});
     EXPECT_EQ(run.status, 2) << bad.message;
     EXPECT_THAT(run.err, HasSubstr(bad.message));

@@ -120,6 +120,7 @@ public:
   }
 
   size_t getMaxWrites() const override { return state->maxWrites; }
+  uint64_t getMaxArtifactBytes() const override { return state->maxBytes; }
 
   absl::Status put(const CacheKey &key, const Artifact &artifact,
                    bool replace) override {

@@ -65,6 +65,7 @@ struct FakeTierState {
          claimsHeld = 0;
   std::vector<std::thread::id> writers;
   size_t maxWrites = 1;        ///< Not changed while the tier is in use.
+  uint64_t maxBytes = 1 << 30; ///< Of an artifact; neither.
   std::vector<size_t> batches; ///< How many writes came at once.
 
   /// Called without the lock, before anything is done.

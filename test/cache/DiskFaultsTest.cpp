@@ -388,6 +388,54 @@ TEST_F(DiskFaultsTest, AFolderThatIsRemovedWhileInUseIsMadeAgain) {
   EXPECT_TRUE(isArtifact(*held, 0, sizeOf(0)));
 }
 
+TEST_F(DiskFaultsTest, AFolderThatIsMovedWhileInUseIsMadeAgain) {
+  std::unique_ptr<DiskTier> tier = open();
+  EXPECT_EQ(useAll(*tier), Fine);
+  std::optional<Artifact> held = getFrom(*tier, makeKey(0));
+  fs::rename(folder, temporary.get() / "elsewhere");
+
+  EXPECT_FALSE(getFrom(*tier, makeKey(0)));
+  EXPECT_EQ(useAll(*tier), Fine);
+
+  EXPECT_TRUE(isArtifact(*held, 0, sizeOf(0)));
+  EXPECT_TRUE(getFrom(*open(), makeKey(0))) << "another process";
+}
+
+TEST_F(DiskFaultsTest, AFolderThatTakesItsPlaceIsUsedFromThenOn) {
+  std::unique_ptr<DiskTier> tier = open();
+  ASSERT_THAT(tier->put(makeKey(1), makeArtifact(1, 10), false), IsOk());
+  fs::rename(folder, temporary.get() / "elsewhere");
+  std::unique_ptr<DiskTier> other = open();
+  ASSERT_THAT(other->put(makeKey(2), makeArtifact(2, 10), false), IsOk());
+
+  EXPECT_FALSE(getFrom(*tier, makeKey(1)));
+  EXPECT_TRUE(getFrom(*tier, makeKey(2)));
+}
+
+TEST_F(DiskFaultsTest, AStoreThatIsRemovedWhileInUseIsMadeAgain) {
+  std::unique_ptr<DiskTier> tier = open();
+  EXPECT_EQ(useAll(*tier), Fine);
+  fs::remove_all(folder / "gen.1");
+
+  EXPECT_FALSE(getFrom(*tier, makeKey(0)));
+  EXPECT_EQ(useAll(*tier), Fine);
+
+  EXPECT_TRUE(getFrom(*open(), makeKey(0))) << "another process";
+}
+
+TEST_F(DiskFaultsTest, ARelativePathIsOfTheFolderInWhichItWasGiven) {
+  EXPECT_EQ(ChildProcess([&] {
+              DiskTierOptions options = getOptions();
+              options.directory = "relative";
+              fs::current_path(temporary.get());
+              std::unique_ptr<DiskTier> tier = open(options);
+              fs::current_path("/");
+              return tier ? useAll(*tier) : Fault;
+            }).wait(),
+            Fine);
+  EXPECT_TRUE(fs::exists(temporary.get() / "relative" / "generations"));
+}
+
 TEST_F(DiskFaultsTest, WithoutRightsEachCallIsAFaultUntilThereAreSome) {
   fill();
   // Rights do not bind root.

@@ -211,6 +211,7 @@ TEST_F(DiskTierTest, AnArtifactThatTheFolderMayNotHoldIsRefused) {
   DiskTierOptions options = getOptions();
   options.directoryBytes = DiskTier::minDirectoryBytes;
   std::unique_ptr<DiskTier> tier = open(options);
+  EXPECT_EQ(tier->getMaxArtifactBytes(), DiskTier::minDirectoryBytes / 2);
   EXPECT_THAT(tier->put(makeKey(1), makeArtifact(1, 3 << 20), false),
               StatusIs(absl::StatusCode::kResourceExhausted, "may hold"));
   EXPECT_FALSE(getFrom(*tier, makeKey(1)));
@@ -264,6 +265,26 @@ TEST_F(DiskTierTest, ListsWhatIsThere) {
   EXPECT_EQ(bytes, 20000u * (45 - 3) + 5);
   EXPECT_EQ(tier->getStats().entries, 10u);
   EXPECT_GE(tier->getStats().bytes, bytes);
+}
+
+// LLVM reads a large table on several threads.
+TEST_F(DiskTierTest, ListsAndCountsEachOfMany) {
+  constexpr uint64_t count = 3000;
+  std::unique_ptr<DiskTier> tier = open();
+  std::set<Fingerprint> keys;
+  for (uint64_t number = 0; number < count; ++number) {
+    ASSERT_THAT(tier->put(makeKey(number), makeArtifact(number, 20), false),
+                IsOk());
+    keys.insert(makeKey(number).digest);
+  }
+  for (unsigned round = 0; round < 30; ++round) {
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(entries, tier->list());
+    std::vector<Fingerprint> listed;
+    for (const TierEntry &entry : entries)
+      listed.push_back(entry.key.value_or(CacheKey()).digest);
+    EXPECT_THAT(listed, testing::ElementsAreArray(keys));
+    EXPECT_EQ(tier->getStats().entries, count);
+  }
 }
 
 TEST_F(DiskTierTest, VerifyNamesWhatIsDamaged) {

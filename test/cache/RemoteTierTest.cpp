@@ -213,13 +213,18 @@ TEST_F(RemoteTierTest, WritesThatGoTogetherHaveAResultEach) {
       {keyOf(2), makeArtifact(randomBytes(1001)), false},
       {keyOf(3), makeArtifact("three"), true}};
 
-  EXPECT_THAT(tier->putAll(writes), testing::Each(IsOk()));
+  std::vector<absl::Status> results = tier->putAll(writes);
+  ASSERT_EQ(results.size(), 4u);
+  EXPECT_THAT(results[0], IsOk());
+  EXPECT_THAT(results[1], IsOk());
+  EXPECT_THAT(results[2], StatusIs(StatusCode::kResourceExhausted,
+                                   keyOf(2).digest.toHex()));
+  EXPECT_THAT(results[3], IsOk());
 
   EXPECT_EQ(getText(*tier, keyOf(0)), "zero");
   EXPECT_EQ(getText(*tier, keyOf(1)), "first");
   EXPECT_EQ(getText(*tier, keyOf(2)), "miss");
   EXPECT_EQ(getText(*tier, keyOf(3)), "three");
-  EXPECT_EQ(tier->getState().oversized, 1u);
 }
 
 TEST(RemoteTierFaultTest, WritesThatGoTogetherDoNotWaitForOneAnothersReplies) {
@@ -453,21 +458,21 @@ TEST(RemoteTierFaultTest, AServerThatRepeatsNamesIsListedOnce) {
   EXPECT_EQ(entries.front().bytes, 5u);
 }
 
-TEST_F(RemoteTierTest, AnArtifactThatIsTooLargeIsDroppedAndCounted) {
+TEST_F(RemoteTierTest, AnArtifactThatIsTooLargeIsRefused) {
   RedisServer server;
   RemoteTierOptions options = makePatient(server.getUrl());
   options.maxArtifactBytes = 1000;
   CTXPOOL_ASSERT_OK_AND_ASSIGN(tier, RemoteTier::create(options));
 
+  EXPECT_EQ(tier->getMaxArtifactBytes(), 1000u);
   EXPECT_THAT(tier->put(keyOf(1), makeArtifact(std::string(1001, 'x')), false),
-              IsOk());
+              StatusIs(StatusCode::kResourceExhausted, "at most 1000"));
   EXPECT_THAT(tier->put(keyOf(2), makeArtifact(std::string(1000, 'x')), false),
               IsOk());
 
   EXPECT_EQ(getText(*tier, keyOf(1)), "miss");
   EXPECT_EQ(getText(*tier, keyOf(2)), std::string(1000, 'x'));
-  EXPECT_EQ(tier->getStats().dropped, 1u);
-  EXPECT_EQ(tier->getState().oversized, 1u);
+  EXPECT_EQ(tier->getState().circuit.failures, 0u);
 }
 
 TEST_F(RemoteTierTest, DatabasesAreSeparate) {
@@ -532,14 +537,18 @@ TEST_F(RemoteTierTest, DamageIsFoundWithoutASecret) {
   EXPECT_EQ(tier->getStats().rejected, 1u);
 }
 
-TEST_F(RemoteTierTest, ANameWithAnotherTypeOfValueIsAnError) {
+TEST_F(RemoteTierTest, AnotherTypeOfValueIsRejectedAndThenReplaced) {
   RedisServer server;
   CTXPOOL_ASSERT_OK_AND_ASSIGN(
       tier, RemoteTier::create(makePatient(server.getUrl())));
   server.run({"LPUSH", RemoteValueFormat("", 1).makeName(keyOf(1)), "element"});
 
-  EXPECT_THAT(tier->get(keyOf(1)),
-              StatusIs(StatusCode::kFailedPrecondition, "WRONGTYPE"));
+  EXPECT_EQ(getText(*tier, keyOf(1)), "miss");
+  EXPECT_EQ(tier->getStats().rejected, 1u);
+  EXPECT_EQ(tier->getState().circuit.failures, 0u);
+
+  EXPECT_THAT(tier->put(keyOf(1), makeArtifact("good"), false), IsOk());
+  EXPECT_EQ(getText(*tier, keyOf(1)), "good");
 }
 
 TEST_F(RemoteTierTest, ProgramsWithDifferentSecretsDoNotMeet) {
@@ -1021,7 +1030,9 @@ TEST(RemoteTierFaultTest, AServerThatFailsIsLeftAloneAndProbedLater) {
               StatusIs(StatusCode::kUnavailable, "left alone"));
   for (int i = 0; i < 100; ++i) {
     EXPECT_THAT(tier->get(keyOf(1)),
-                StatusIs(StatusCode::kUnavailable, "left alone"));
+                StatusIs(StatusCode::kUnavailable,
+                         "left alone for a while, since it failed: the server "
+                         "closed the connection"));
     EXPECT_THAT(tier->put(keyOf(1), makeArtifact("bytes"), false),
                 StatusIs(StatusCode::kUnavailable, "left alone"));
     EXPECT_THAT(tier->clear(),

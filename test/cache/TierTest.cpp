@@ -477,6 +477,23 @@ TEST_F(TierTest, TheBytesThatWaitAreBoundedToo) {
   EXPECT_FALSE(disk->has(keyOf(3)));
 }
 
+TEST_F(TierTest, AnArtifactThatIsTooLargeIsDroppedCountedAndSaidByFlush) {
+  remote->maxBytes = 5;
+  auto cache = make();
+  get(*cache, 1, compileTo("12345"));
+  ASSERT_THAT(cache->flush(), IsOk());
+  EXPECT_EQ(get(*cache, 2, compileTo("123456")), "123456");
+  EXPECT_THAT(cache->flush(), StatusIs(absl::StatusCode::kResourceExhausted,
+                                       keyOf(2).digest.toHex()));
+  EXPECT_THAT(cache->flush(), IsOk()) << "said once";
+  EXPECT_TRUE(disk->has(keyOf(2)));
+  EXPECT_FALSE(remote->has(keyOf(2)));
+  EXPECT_EQ(cache->getStats().remote.dropped, 1u);
+  EXPECT_EQ(cache->getStats().remote.writes, 1u);
+  EXPECT_EQ(cache->getStats().remote.errors, 0u);
+  EXPECT_EQ(cache->getStats().disk.dropped, 0u);
+}
+
 //===----------------------------------------------------------------------===//
 // Clear
 //===----------------------------------------------------------------------===//
