@@ -250,7 +250,8 @@ struct CompileCacheOptions {
   std::string directory;
 
   /// What the folder may hold; more for as long as it takes to notice. What was
-  /// used last survives longest. At least 4 MiB.
+  /// used last survives longest; hits in memory do not reach the folder, and are
+  /// no uses of it. At least 4 MiB.
   uint64_t directoryBytes = 10ull << 30;
 
   /// Whether the folder may belong to somebody else, or be writable by others,
