@@ -416,6 +416,11 @@ absl::StatusOr<EntrySignature> bench::describeEntry(mlir::ModuleOp module,
   if (auto lowered =
           mlir::dyn_cast<mlir::LLVM::LLVMFuncOp>(function.getOperation())) {
     signature.isLowered = true;
+    if (lowered.getCConv() != mlir::LLVM::CConv::C)
+      return absl::InvalidArgumentError(absl::StrCat(
+          "@", signature.name, " has the calling convention ",
+          mlir::LLVM::cconv::stringifyCConv(lowered.getCConv()).str(),
+          ", and can be called with ccc only"));
     if (mlir::isa<mlir::LLVM::LLVMVoidType>(
             lowered.getFunctionType().getReturnType()))
       results = {};

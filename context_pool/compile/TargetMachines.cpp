@@ -16,6 +16,7 @@
 #include "llvm/MC/TargetRegistry.h"
 #include "llvm/Support/TargetSelect.h"
 #include "llvm/Target/TargetOptions.h"
+#include "llvm/TargetParser/RISCVISAInfo.h"
 
 #include <mutex>
 
@@ -56,6 +57,43 @@ static bool takesCodeModel(const llvm::Triple &triple,
   return false;
 }
 
+/// What a processor has to have, and not to have, for the words of the target,
+/// of targets that end the process over it.
+static llvm::StringRef getWordFeatures(const llvm::Triple &triple) {
+  switch (triple.getArch()) {
+  case llvm::Triple::x86_64:
+    return "+64bit,+64bit-mode";
+  case llvm::Triple::riscv64:
+  case llvm::Triple::loongarch64:
+    return "+64bit,-32bit";
+  case llvm::Triple::riscv32:
+  case llvm::Triple::loongarch32:
+    return "+32bit,-64bit";
+  case llvm::Triple::mips64:
+  case llvm::Triple::mips64el:
+    return "+gp64";
+  case llvm::Triple::ppc64:
+  case llvm::Triple::ppc64le:
+    return "-spe";
+  default:
+    return "";
+  }
+}
+
+/// RISC-V has rules of which extensions go together.
+static absl::Status checkExtensions(const llvm::MCSubtargetInfo &chosen) {
+  std::vector<std::string> extensions;
+  for (const llvm::SubtargetFeatureKV &feature :
+       chosen.getEnabledProcessorFeatures())
+    if (llvm::RISCVISAInfo::isSupportedExtensionFeature(feature.Key))
+      extensions.push_back(std::string("+") + feature.Key);
+  unsigned wordBits = chosen.getTargetTriple().isArch64Bit() ? 64 : 32;
+  auto parsed = llvm::RISCVISAInfo::parseFeatures(wordBits, extensions);
+  if (!parsed)
+    return invalid("features: " + llvm::toString(parsed.takeError()));
+  return absl::OkStatus();
+}
+
 absl::Status detail::checkProcessor(const llvm::Target &target,
                                     const llvm::Triple &triple,
                                     llvm::StringRef cpu, llvm::StringRef tuning,
@@ -84,10 +122,12 @@ absl::Status detail::checkProcessor(const llvm::Target &target,
 
   std::unique_ptr<llvm::MCSubtargetInfo> chosen(
       target.createMCSubtargetInfo(triple, cpu, features));
-  if (triple.isX86_64() && !chosen->checkFeatures("+64bit"))
-    return invalid("cpu: '" + cpu + "' has no 64-bit mode, which '" +
-                   triple.str() + "' needs");
-  return absl::OkStatus();
+  llvm::StringRef words = getWordFeatures(triple);
+  if (!chosen->checkFeatures(words))
+    return invalid("cpu: '" + cpu + "' with the features '" + features +
+                   "' does not have " + words + ", which '" + triple.str() +
+                   "' needs");
+  return triple.isRISCV() ? checkExtensions(*chosen) : absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<TargetMachines>>

@@ -32,8 +32,8 @@ namespace ctxpool::detail {
 void initializeTargets();
 
 /// What is wrong with a processor, the one to tune for, and features,
-/// comma-separated, which LLVM itself would print, or end the process for. Either
-/// processor may be empty.
+/// comma-separated, which LLVM itself would print, or end the process for; not
+/// all that MIPS wants of features. Either processor may be empty.
 ///
 /// Errors: InvalidArgument - the message names `cpu`, `tuning` or `features`.
 absl::Status checkProcessor(const llvm::Target &target,

@@ -104,6 +104,10 @@ ContextTemplate::create(ContextTemplateOptions options) {
     for (llvm::StringRef dialect : dependent.getDialectNames())
       impl->requested.push_back(dialect.str());
     dependent.appendTo(impl->registry);
+    // As a lease's pass manager would, for which loading them is a drift.
+    for (std::string &dialect : detail::getAnchorDialects(*pipeline))
+      if (impl->registry.getDialectAllocator(dialect))
+        impl->requested.push_back(std::move(dialect));
   }
 
   impl->learnLoadOrder();

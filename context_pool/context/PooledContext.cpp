@@ -12,9 +12,7 @@
 #include "context_pool/support/Pipeline.h"
 
 #include "mlir/IR/Diagnostics.h"
-#include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringRef.h"
-#include "llvm/Support/raw_ostream.h"
 
 #include <limits>
 #include <string>
@@ -50,27 +48,6 @@ PooledContext::create(std::shared_ptr<PoolState> pool) {
   return pooled;
 }
 
-/// Loads the dialects of the operations that `pipeline` nests on, as far as the
-/// context knows them. A pass manager remembers from its first run on what the
-/// context knew of such an operation, and MLIR frees that when the dialect is
-/// loaded later.
-static void loadAnchors(mlir::MLIRContext &context,
-                        const mlir::OpPassManager &pipeline) {
-  std::string text;
-  llvm::raw_string_ostream stream(text);
-  pipeline.printAsTextualPipeline(stream);
-  // Anchors are what stands before a parenthesis, in options, too. Names of
-  // passes have no dots.
-  llvm::SmallVector<llvm::StringRef> pieces;
-  llvm::StringRef(text).split(pieces, '(');
-  pieces.pop_back();
-  for (llvm::StringRef piece : pieces) {
-    llvm::StringRef anchor = piece.substr(piece.find_last_of(" ,(={") + 1);
-    if (anchor.contains('.'))
-      context.getOrLoadDialect(anchor.split('.').first);
-  }
-}
-
 absl::StatusOr<mlir::PassManager *>
 PooledContext::getPassManager(llvm::StringRef pipeline) {
   if (lastPassManager && lastPassManager->pipeline == pipeline)
@@ -81,7 +58,11 @@ PooledContext::getPassManager(llvm::StringRef pipeline) {
     absl::StatusOr<mlir::OpPassManager> parsed = parsePipeline(pipeline);
     if (!parsed.ok())
       return parsed.status();
-    loadAnchors(*context, *parsed);
+    // As far as the context knows them. A pass manager remembers from its first
+    // run on what the context knew of an operation that it nests on, and MLIR
+    // frees that when the dialect is loaded later.
+    for (const std::string &dialect : getAnchorDialects(*parsed))
+      context->getOrLoadDialect(dialect);
     auto made = std::make_unique<CachedPassManager>(pipeline, *context,
                                                     *std::move(parsed));
     known = passManagers.try_emplace(pipeline, std::move(made)).first;

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "mlir/Pass/PassRegistry.h"
+#include "llvm/ADT/SmallVector.h"
 #include "llvm/Support/raw_ostream.h"
 
 #include <string>
@@ -30,4 +31,23 @@ detail::parsePipeline(llvm::StringRef text) {
         absl::StrCat("pass pipeline '", text.str(),
                      "': ", llvm::StringRef(reason).trim().str()));
   return std::move(*pipeline);
+}
+
+std::vector<std::string>
+detail::getAnchorDialects(const mlir::OpPassManager &pipeline) {
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  pipeline.printAsTextualPipeline(stream);
+  // Anchors are what stands before a parenthesis, in options, too. Names of
+  // passes have no dots.
+  llvm::SmallVector<llvm::StringRef> pieces;
+  llvm::StringRef(text).split(pieces, '(');
+  pieces.pop_back();
+  std::vector<std::string> dialects;
+  for (llvm::StringRef piece : pieces) {
+    llvm::StringRef anchor = piece.substr(piece.find_last_of(" ,(={") + 1);
+    if (anchor.contains('.'))
+      dialects.push_back(anchor.split('.').first.str());
+  }
+  return dialects;
 }

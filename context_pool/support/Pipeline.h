@@ -13,6 +13,9 @@
 #include "mlir/Pass/PassManager.h"
 #include "llvm/ADT/StringRef.h"
 
+#include <string>
+#include <vector>
+
 namespace ctxpool::detail {
 
 /// The pipeline that `text`, with its anchor, stands for.
@@ -20,6 +23,11 @@ namespace ctxpool::detail {
 /// Errors: InvalidArgument - not a pipeline, or a pass that is not registered;
 ///                           the message has the text and MLIR's reason.
 absl::StatusOr<mlir::OpPassManager> parsePipeline(llvm::StringRef text);
+
+/// The dialects of the operations that `pipeline` nests on, some perhaps more
+/// than once, and names in options that look like theirs. A context need not
+/// know them.
+std::vector<std::string> getAnchorDialects(const mlir::OpPassManager &pipeline);
 
 } // namespace ctxpool::detail
 

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
+#include <cerrno>
 #include <memory>
 #include <system_error>
 #include <utility>
@@ -33,7 +34,10 @@ absl::StatusOr<Thread> Thread::start(size_t stackBytes,
   pthread_t handle;
   // The guard is taken from the stack.
   constexpr size_t guardBytes = size_t(64) << 10;
-  int error = pthread_attr_setstacksize(&attributes, stackBytes + guardBytes);
+  size_t allBytes;
+  int error = __builtin_add_overflow(stackBytes, guardBytes, &allBytes)
+                  ? ENOMEM
+                  : pthread_attr_setstacksize(&attributes, allBytes);
   if (!error)
     error = pthread_attr_setguardsize(&attributes, guardBytes);
   if (!error)

@@ -58,7 +58,8 @@ struct ContextTemplateOptions {
 
   /// A pass pipeline with its anchor, such as `builtin.module(canonicalize)`.
   /// The dialects that its passes depend on are registered and preloaded as
-  /// well. Empty: none. Its passes have to be registered with MLIR before.
+  /// well, and those that it nests on are preloaded where they are registered.
+  /// Empty: none. Its passes have to be registered with MLIR before.
   std::string preloadForPipeline;
 
   /// As `MLIRContext::allowUnregisteredDialects`.

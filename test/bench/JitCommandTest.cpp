@@ -424,6 +424,22 @@ TEST_F(JitCommandTest, TypesHaveToBeOnesThatCanBePassed) {
   }
 }
 
+TEST_F(JitCommandTest, CallingConventionHasToBeThatOfC) {
+  std::string path = folder.write("conventions.mlir", R"mlir(
+llvm.func cc_10 @f(%a: i64) -> i64 {
+  llvm.return %a : i64
+}
+llvm.func ccc @g(%a: i64) -> i64 {
+  llvm.return %a : i64
+}
+)mlir");
+  ToolRun tool = runTool({"jit", path, "--entry=f", "--arg=5"});
+  EXPECT_EQ(tool.status, 2);
+  EXPECT_THAT(tool.err, HasSubstr("@f has the calling convention cc_10, and "
+                                  "can be called with ccc only"));
+  EXPECT_EQ(runTool({"jit", path, "--entry=g", "--arg=5"}).status, 0);
+}
+
 TEST_F(JitCommandTest, PipelineHasToLowerTheFunction) {
   std::string path = folder.write("none.mlir", sum);
   ToolRun tool = runTool({"jit", path, "--entry=f", "--arg=1", "--arg=2"});

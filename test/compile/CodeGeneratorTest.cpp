@@ -198,7 +198,10 @@ TEST_F(CodeGeneratorTest, NamesTheFieldThatLLVMCannotDo) {
       create([](auto &r) { r.cpu = "z80"; }),
       StatusIs(invalid, "cpu: 'x86_64-unknown-linux-gnu' has no 'z80'"));
   EXPECT_THAT(create([](auto &r) { r.cpu = "i386"; }),
-              StatusIs(invalid, "cpu: 'i386' has no 64-bit mode"));
+              StatusIs(invalid,
+                       "cpu: 'i386' with the features '' does not have "
+                       "+64bit,+64bit-mode, which "
+                       "'x86_64-unknown-linux-gnu' needs"));
   EXPECT_THAT(create([](auto &r) { r.features = "+warp"; }),
               StatusIs(invalid, "features: 'x86_64-unknown-linux-gnu' has no "
                                 "'warp'"));
@@ -209,6 +212,31 @@ TEST_F(CodeGeneratorTest, NamesTheFieldThatLLVMCannotDo) {
   EXPECT_THAT(create([](auto &r) { r.optimizationLevel = 4; }),
               StatusIs(invalid, "optimizationLevel: 4"));
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
+TEST_F(CodeGeneratorTest, RefusesProcessorsThatEndTheProcess) {
+  struct {
+    llvm::StringLiteral target, cpu, features, expected;
+  } const cases[] = {
+      {"x86_64-unknown-linux-gnu", "", "-64bit-mode", "+64bit,+64bit-mode"},
+      {"riscv64-unknown-linux-gnu", "rocket-rv32", "", "+64bit,-32bit"},
+      {"riscv64-unknown-linux-gnu", "", "+32bit", "+64bit,-32bit"},
+      {"riscv32-unknown-linux-gnu", "rocket-rv64", "", "+32bit,-64bit"},
+      {"riscv64-unknown-linux-gnu", "", "+xqci", "only supported for 'rv32'"},
+      {"loongarch64-unknown-linux-gnu", "generic-la32", "", "+64bit,-32bit"},
+      {"loongarch32-unknown-linux-gnu", "generic-la64", "", "+32bit,-64bit"},
+      {"mips64-unknown-linux-gnuabi64", "mips2", "", "+gp64"},
+      {"powerpc64le-unknown-linux-gnu", "e500", "", "-spe"},
+  };
+  for (const auto &[target, cpu, features, expected] : cases) {
+    SCOPED_TRACE((target + " " + cpu + " " + features).str());
+    CompileRecipe recipe = recipeFor(target);
+    EXPECT_THAT(emitObject(addText, recipe), IsOk());
+    recipe.cpu = cpu;
+    recipe.features = features;
+    EXPECT_THAT(CodeGenerator::create(recipe),
+                StatusIs(absl::StatusCode::kInvalidArgument, expected.str()));
+  }
 }
 
 TEST_F(CodeGeneratorTest, RefusesFunctionsThatAskForWhatLLVMDoesNotHave) {
@@ -226,9 +254,8 @@ TEST_F(CodeGeneratorTest, RefusesFunctionsThatAskForWhatLLVMDoesNotHave) {
   EXPECT_THAT(emit(R"(target_cpu = "z80")"),
               StatusIs(invalid, "function 'f': cpu: "
                                 "'x86_64-unknown-linux-gnu' has no 'z80'"));
-  EXPECT_THAT(
-      emit(R"(target_cpu = "i386")"),
-      StatusIs(invalid, "function 'f': cpu: 'i386' has no 64-bit mode"));
+  EXPECT_THAT(emit(R"(target_cpu = "i386")"),
+              StatusIs(invalid, "function 'f': cpu: 'i386' with the features"));
   EXPECT_THAT(emit(R"(tune_cpu = "z80")"),
               StatusIs(invalid, "function 'f': tuning: "
                                 "'x86_64-unknown-linux-gnu' has no 'z80'"));

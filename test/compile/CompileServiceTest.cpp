@@ -757,6 +757,23 @@ TEST_F(CompileServiceTest, SubmittedModulesAreServedByThreadsOfTheStatedStack) {
   EXPECT_GE(stackBytes, options.stackBytes);
 }
 
+TEST_F(CompileServiceTest, AsManyRequestsAreServedAtOnceAsThereAreThreads) {
+  options.threads = 4;
+  PhaseGate gate;
+  std::atomic<int> there{0};
+  actions()["meet"] = [&](mlir::ModuleOp) {
+    if (++there == 4)
+      gate.open(1);
+    gate.await(1);
+  };
+  auto service = makeService();
+  std::vector<CompileService::Future> futures;
+  for (int number = 0; number < 4; ++number)
+    futures.push_back(service->submitSource(moduleThatDoes("meet", number)));
+  for (CompileService::Future &future : futures)
+    EXPECT_THAT(answerOf(std::move(future)), IsOk());
+}
+
 TEST_F(CompileServiceTest, SubmitAnswersWhatTheCacheHasAtOnce) {
   makeCache();
   options.threads = 1;
@@ -1180,6 +1197,27 @@ TEST_F(CompileServiceTest, AContextThatSawACrashIsNeverUsedAgain) {
   EXPECT_NE(next, nullptr);
   EXPECT_NE(next, crashed);
   EXPECT_EQ(pool->getStats().abandoned, 1u);
+}
+
+TEST_F(CompileServiceTest, ACrashOfCodeGenerationNamesIt) {
+  makePool({}, compilingTemplate());
+  options.output = Output::Object;
+  auto service = makeCrashProofService();
+  // LLVM ends the process over a function that it cannot instrument with.
+  for (int again = 0; again < 2; ++again) {
+    EXPECT_THAT(
+        service->compileSource(
+            R"(llvm.func @f() attributes {passthrough =
+                 [["instrument-function-entry-inlined", "nothing"]]} {
+                 llvm.return
+               })",
+            "instrumented.mlir"),
+        StatusIs(Code::kInternal,
+                 "compiling instrumented.mlir: code generation: crashed: fatal "
+                 "error: Unknown instrumentation function: 'nothing'"));
+    EXPECT_THAT(service->compileSource(addText), IsOk());
+  }
+  EXPECT_EQ(service->getStats().crashes, 2u);
 }
 
 TEST_F(CompileServiceTest, ACrashBetweenPassesIsOneOfTheVerifier) {

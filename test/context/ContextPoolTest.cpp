@@ -1204,6 +1204,25 @@ TEST(ContextPoolTest, APassManagerServesModulesWhoseDialectsComeLater) {
     });
 }
 
+TEST(ContextPoolTest, APassManagerOfAPreloadedPipelineIsNoDrift) {
+  registerPasses();
+  const char *pipeline = "builtin.module(func.func(canonicalize),cse)";
+  ContextPoolOptions options = foreground();
+  options.drift = ContextPoolOptions::Drift::Retire;
+  auto pool = makePool(
+      options, templateWith([&](ContextTemplateOptions &templateOptions) {
+        templateOptions.preload.emplace();
+        templateOptions.preloadForPipeline = pipeline;
+      }));
+  for (int again = 0; again < 3; ++again)
+    lendTo(*pool, [&](ContextLease &lease) {
+      EXPECT_THAT(lease.getPassManager(pipeline), IsOk());
+    });
+
+  EXPECT_EQ(pool->getStats().retiredByDrift, 0u);
+  EXPECT_EQ(pool->getStats().clones, 1u);
+}
+
 TEST(ContextPoolTest, APassManagerRunsThePipelineOnItsAnchor) {
   registerPasses();
   auto pool = makePool();

@@ -130,6 +130,19 @@ TEST(ContextTemplateTest, PreloadForPipelineLoadsWhatThePassesDependOn) {
   EXPECT_THAT(loadedDialects(*context), Not(Contains("witness")));
 }
 
+TEST(ContextTemplateTest, PreloadForPipelineLoadsWhatItNestsOn) {
+  registerPasses();
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(
+      made, createWith([](ContextTemplateOptions &options) {
+        options.preload.emplace();
+        options.preloadForPipeline =
+            "builtin.module(func.func(scf.for(canonicalize)),no-such.op(cse))";
+      }));
+
+  EXPECT_THAT(made->getPreloadedDialects(), IsSupersetOf({"func", "scf"}));
+  EXPECT_THAT(made->getPreloadedDialects(), Not(Contains("witness")));
+}
+
 TEST(ContextTemplateTest, PreloadForPipelineAddsToPreload) {
   registerPasses();
   CTXPOOL_ASSERT_OK_AND_ASSIGN(

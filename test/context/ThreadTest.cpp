@@ -12,6 +12,7 @@
 #include "test/support/StatusMatchers.h"
 
 #include <atomic>
+#include <limits>
 #include <pthread.h>
 
 using namespace ctxpool;
@@ -78,6 +79,11 @@ TEST(ThreadTest, AStackThatTheSystemDoesNotHaveIsResourceExhausted) {
               StatusIs(absl::StatusCode::kResourceExhausted,
                        "starting a thread with a stack of "
                        "1152921504606846976 bytes: "));
+  // With its guard it is more than a size.
+  EXPECT_THAT(Thread::start(std::numeric_limits<size_t>::max(), [] {}),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       "starting a thread with a stack of "
+                       "18446744073709551615 bytes: "));
 }
 
 } // namespace
