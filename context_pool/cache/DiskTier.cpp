@@ -416,11 +416,11 @@ DiskTier::create(DiskTierOptions options) {
           absl::StrCat(name, " is ", absl::FormatDuration(duration),
                        ", expected 0 or more"));
 
-  // The process may go elsewhere. If where it is has been deleted, so that nobody
-  // can say what the path means, each call is a fault.
+  // The process may go elsewhere. Where nobody can say what the path means, for
+  // where the process is has been deleted, each call is a fault.
   llvm::SmallString<128> absolute(options.directory);
-  (void)llvm::sys::fs::make_absolute(absolute);
-  options.directory = absolute.str().str();
+  if (!llvm::sys::fs::make_absolute(absolute))
+    options.directory = absolute.str().str();
 
   auto tier = std::unique_ptr<DiskTier>(new DiskTier(std::move(options)));
   if (absl::Status status = tier->directory.checkTrust(); !status.ok())
