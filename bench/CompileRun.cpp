@@ -396,12 +396,13 @@ void Measurement::serveBlock(CompileMode &mode, ThreadTeam &team, Block block,
 }
 
 std::vector<Block> Measurement::makeBlocks(size_t requests) const {
-  // Enough for every thread to have a few, so that the end of a block, where
-  // threads wait for the last one, does not weigh much; few enough for the
-  // modes to alternate in short turns and for the results of a block to fit in
-  // memory.
-  constexpr size_t minBlock = 32;
-  constexpr size_t maxBlockBytes = size_t(64) << 20;
+  // Enough for every thread to have a few that have to be compiled, so that the
+  // end of a block, where threads wait for the last one, does not weigh much; few
+  // enough for the modes to alternate in short turns and for the results of a
+  // block to fit in memory.
+  const size_t newPercent = 100 - options.duplicates.value_or(0);
+  const size_t minBlock = 32 * 100 / std::max<size_t>(newPercent, 10);
+  constexpr size_t maxBlockBytes = size_t(32) << 20;
   size_t largest = 1;
   for (const ModuleSource &source : sources)
     if (source.bytes)
@@ -409,9 +410,14 @@ std::vector<Block> Measurement::makeBlocks(size_t requests) const {
   size_t size = std::max<size_t>(minBlock, 4 * size_t(options.setup.threads));
   size = std::min(
       size, std::max<size_t>(maxBlockBytes / largest, options.setup.threads));
+  // All about as large, and less than twice that: a last one of a few requests
+  // would be all end.
+  const size_t count = std::max<size_t>(1, requests / size);
   std::vector<Block> blocks;
-  for (size_t begin = 0; begin < requests; begin += size)
-    blocks.push_back({begin, std::min(size, requests - begin)});
+  for (size_t number = 0; number < count && requests; ++number) {
+    size_t begin = requests * number / count;
+    blocks.push_back({begin, requests * (number + 1) / count - begin});
+  }
   return blocks;
 }
 

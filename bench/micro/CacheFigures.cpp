@@ -466,8 +466,8 @@ std::vector<Figure> bench::makeCacheFigures() {
        atMost, 1.1, "x", compareFlight},
       {"R16", "a service over fresh contexts, objects, 90 % duplicates",
        Figure::Bound::AtLeast, 8, "x",
-       // Ten requests for each module, one of which is new. It takes long.
-       [] { return compareServing(getBundled(0, SIZE_MAX), 90, 10, 3); }},
+       // Twenty requests for each module, two of which are new. It takes long.
+       [] { return compareServing(getBundled(0, SIZE_MAX), 90, 20, 3); }},
       {"R16b", "the same without duplicates, modules of less than 2 kB",
        Figure::Bound::AtLeast, 1.3, "x",
        [] { return compareServing(getBundled(0, 1999), 0, 20, repetitions); }},
