@@ -401,7 +401,7 @@ std::vector<Block> Measurement::makeBlocks(size_t requests) const {
   // enough for the modes to alternate in short turns and for the results of a
   // block to fit in memory.
   const size_t newPercent = 100 - options.duplicates.value_or(0);
-  const size_t minBlock = 32 * 100 / std::max<size_t>(newPercent, 10);
+  const size_t minBlock = size_t(32) * 100 / std::max<size_t>(newPercent, 10);
   constexpr size_t maxBlockBytes = size_t(32) << 20;
   size_t largest = 1;
   for (const ModuleSource &source : sources)
