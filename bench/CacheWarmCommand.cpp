@@ -109,6 +109,9 @@ public:
                    bool replace) override {
     return folder->put(key, artifact, replace);
   }
+  uint64_t getMaxArtifactBytes() const override {
+    return folder->getMaxArtifactBytes();
+  }
   absl::Status checkReady() const override { return folder->checkReady(); }
   absl::Status clear() override { return folder->clear(); }
   absl::StatusOr<std::unique_ptr<detail::CompileClaim>>

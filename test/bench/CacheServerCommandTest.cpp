@@ -227,6 +227,29 @@ TEST_F(CacheServerTest, WarmSendsTheServerWhatTheFolderHas) {
               HasSubstr("0 compiled, 1 were there"));
 }
 
+TEST_F(CacheServerTest,
+       WarmSaysWhatIsTooLargeForTheFolderAndKeepsItOnTheServer) {
+  TemporaryFolder folder;
+  RedisServer server;
+  ScopedVariable bytes("CTXPOOL_DIR_BYTES", "4M");
+  std::string remote = "--remote=" + server.getUrl("", "/0");
+  // Three MiB of data.
+  const char *large = "// PIPELINE: builtin.module()\n"
+                      "llvm.mlir.global external @g(dense<1> : "
+                      "tensor<3145728xi8>) : !llvm.array<3145728 x i8>";
+
+  ToolRun run = runTool({"cache", "warm", "-", "--output=object", remote,
+                         "--directory=" + folder.getPath("cache")},
+                        large);
+
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.err, AllOf(HasSubstr("an artifact of 31"),
+                             HasSubstr("at most 2097152 are kept")));
+  json::Object listed = report({"cache", "list", remote});
+  ASSERT_TRUE(listed.getArray("remote_entries"));
+  EXPECT_EQ(listed.getArray("remote_entries")->size(), 1u);
+}
+
 TEST_F(CacheServerTest, WarmExitsWithOneWhereTheServerTakesNothing) {
   TemporaryFolder folder;
   std::string remote =
