@@ -215,8 +215,7 @@ static std::string checkOptions() {
   if (crashRecovery &&
       (modeNames.empty() || !llvm::all_of(modeNames, recoversFromCrashes)))
     return "--crash-recovery: a crash in the modes pool and pool+cache ends "
-           "the "
-           "process; give --modes=service, say";
+           "the process; give --modes=service, say";
   for (const std::string &name : preloadNames)
     if ((name == "all" || name == "none" || name == "pipeline") &&
         preloadNames.size() > 1)

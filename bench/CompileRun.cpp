@@ -268,6 +268,10 @@ private:
     return result;
   }
 
+  /// The share of requests that bring a module which no cache can know.
+  size_t getNewPercent() const {
+    return 100 - options.duplicates.value_or(100);
+  }
   Request getRequest(size_t number) const;
 
   /// Warm-up goes round the modules on every thread, so that what a thread
@@ -312,7 +316,7 @@ private:
 /// New modules are spread evenly over the requests. They and the others go round
 /// the files, each on their own.
 Request Measurement::getRequest(size_t number) const {
-  size_t newPercent = 100 - options.duplicates.value_or(100);
+  const size_t newPercent = getNewPercent();
   size_t newBefore = number * newPercent / 100;
   if ((number + 1) * newPercent / 100 > newBefore)
     return {newBefore % sources.size(), newBefore + 1};
@@ -400,8 +404,9 @@ std::vector<Block> Measurement::makeBlocks(size_t requests) const {
   // end of a block, where threads wait for the last one, does not weigh much; few
   // enough for the modes to alternate in short turns and for the results of a
   // block to fit in memory.
-  const size_t newPercent = 100 - options.duplicates.value_or(0);
-  const size_t minBlock = size_t(32) * 100 / std::max<size_t>(newPercent, 10);
+  const size_t newPercent = getNewPercent();
+  const size_t minBlock =
+      newPercent ? size_t(32) * 100 / std::max<size_t>(newPercent, 10) : 32;
   constexpr size_t maxBlockBytes = size_t(32) << 20;
   size_t largest = 1;
   for (const ModuleSource &source : sources)

@@ -280,9 +280,8 @@ private:
     status = absl::FailedPreconditionError(absl::StrCat(
         "cannot serialize the operation: ", nameOf(current), " has ",
         codec::describe(value),
-        ", which MLIR's bytecode holds as text; with all parts as often as "
-        "they "
-        "occur, that would be ",
+        ", which MLIR's bytecode holds as text; with each part as often as it "
+        "occurs, that would be ",
         size.parts, " attributes and types, of which ", size.repeated,
         " are repeated, and not at most ", size.getMaxRepeated()));
     return false;

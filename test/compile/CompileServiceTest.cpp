@@ -145,6 +145,13 @@ protected:
     ASSERT_THAT(made, IsOk());
     pool = *std::move(made);
   }
+  void makePoolWithThreads(llvm::ThreadPoolInterface &threads) {
+    ContextTemplateOptions templateOptions = smallTemplateOptions();
+    templateOptions.threadPool = &threads;
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(
+        contextTemplate, ContextTemplate::create(std::move(templateOptions)));
+    makePool({}, contextTemplate);
+  }
   void limitContexts(size_t maxLive) {
     ContextPoolOptions limited;
     limited.maxLive = maxLive;
@@ -495,11 +502,7 @@ TEST_F(CompileServiceTest, APassThatLeavesWhatDoesNotVerifyIsNamed) {
 
 TEST_F(CompileServiceTest, WhereContextsHaveThreadsThePassMayBeAnEarlierOne) {
   llvm::DefaultThreadPool threads(llvm::hardware_concurrency(2));
-  ContextTemplateOptions templateOptions = smallTemplateOptions();
-  templateOptions.threadPool = &threads;
-  CTXPOOL_ASSERT_OK_AND_ASSIGN(
-      contextTemplate, ContextTemplate::create(std::move(templateOptions)));
-  makePool({}, contextTemplate);
+  makePoolWithThreads(threads);
   EXPECT_THAT(makeService()->compileSource(moduleThatDoes("silent")),
               StatusIs(Code::kInvalidArgument,
                        "pipeline: pass 'test-do' or an earlier one: MLIR"));
@@ -1366,11 +1369,7 @@ TEST_F(CompileServiceTest, AFatalErrorHandlerOfTheHostsIsKeptWhereAskedTo) {
 TEST_F(CompileServiceTest,
        ContextsOfATemplateWithThreadsHaveNoneWhileTheyMayCrash) {
   llvm::DefaultThreadPool threads(llvm::hardware_concurrency(2));
-  ContextTemplateOptions templateOptions = smallTemplateOptions();
-  templateOptions.threadPool = &threads;
-  CTXPOOL_ASSERT_OK_AND_ASSIGN(
-      contextTemplate, ContextTemplate::create(std::move(templateOptions)));
-  makePool({}, contextTemplate);
+  makePoolWithThreads(threads);
   std::atomic<bool> threaded{false};
   actions()["look"] = [&](mlir::ModuleOp module) {
     threaded = module->getContext()->isMultithreadingEnabled();
