@@ -92,6 +92,7 @@ PoolState::makeContext(MutexLock &lock) {
   absl::StatusOr<std::unique_ptr<PooledContext>> made =
       PooledContext::create(shared_from_this());
   lock.lock();
+  placesSettled.notifyAll();
   return made;
 }
 
@@ -185,6 +186,7 @@ bool PoolState::takePlaceLocked() {
 }
 
 void PoolState::givePlaceUpLocked() {
+  placesSettled.notifyAll();
   if (waiters.empty() || (options.backgroundRefill && !closed)) {
     --places;
     // Makes the context for the waiter, if there is one.
@@ -405,10 +407,16 @@ absl::Status PoolState::prewarm(size_t contexts) {
       return absl::ResourceExhaustedError(absl::StrCat(
           describe(), ": maxIdle = ", options.maxIdle, " has to hold those of ",
           slots.size(), " threads, which are on loan"));
-    if (!takePlaceLocked())
+    if (!takePlaceLocked()) {
+      if (places > stats.live) {
+        // What becomes of these places, others are about to tell.
+        placesSettled.wait(mutex);
+        continue;
+      }
       return absl::ResourceExhaustedError(absl::StrCat(
           describe(), ": maxLive = ", options.maxLive, " contexts exist, ",
           countIdleLocked(), " of them idle"));
+    }
     absl::StatusOr<std::unique_ptr<PooledContext>> made = makeContext(lock);
     if (!made.ok()) {
       givePlaceUpLocked();

@@ -173,6 +173,9 @@ private:
   ContextPoolStats stats ABSL_GUARDED_BY(mutex);
 
   CondVar refillWork;
+  /// A context that was in the making exists or failed, or a place was given up:
+  /// what `prewarm` waits for at `maxLive`.
+  CondVar placesSettled;
   std::optional<Thread> refillThread;
 };
 

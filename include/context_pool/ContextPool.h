@@ -299,7 +299,9 @@ public:
   absl::StatusOr<ContextLease>
   acquire(absl::Duration timeout = absl::InfiniteDuration());
 
-  /// Makes contexts, on the calling thread, until that many are idle.
+  /// Makes contexts, on the calling thread, until that many are idle. Where
+  /// `maxLive` is reached by contexts that other threads are making or
+  /// destroying, it waits for these, so `onClone` is not to call it.
   ///
   /// Errors: InvalidArgument   - `contexts` is above `maxIdle`.
   ///         ResourceExhausted - `maxLive` or `maxIdle` is reached, for

@@ -1072,6 +1072,50 @@ TEST(ContextPoolTest, PrewarmBeyondTheLimitsIsAnErrorThatKeepsWhatWasMade) {
   EXPECT_EQ(pool->getStats().idle, 3u);
 }
 
+TEST(ContextPoolTest, PrewarmWaitsForContextsThatOthersAreMaking) {
+  for (bool broken : {false, true}) {
+    std::atomic<int> clones{0};
+    PhaseGate gate;
+    ContextPoolOptions options;
+    options.minIdle = options.maxLive = 1;
+    auto pool =
+        makePool(options, templateWith([&](ContextTemplateOptions &options) {
+                   options.onClone = [&](mlir::MLIRContext &) -> absl::Status {
+                     // The first one is the refill thread's.
+                     if (++clones == 1)
+                       gate.await(1);
+                     return broken ? absl::UnavailableError("no licence")
+                                   : absl::OkStatus();
+                   };
+                 }));
+    ASSERT_TRUE(eventually([&] { return clones == 1; }));
+
+    std::atomic<bool> calls{false};
+    std::atomic<bool> returned{false};
+    absl::Status status;
+    std::thread caller([&] {
+      calls = true;
+      status = pool->prewarm(1);
+      returned = true;
+    });
+    ASSERT_TRUE(eventually([&] { return calls.load(); }));
+    // Time for it to return too early; it waits however long this is.
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_FALSE(returned);
+    gate.open(1);
+    caller.join();
+
+    if (broken) {
+      EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnavailable,
+                                   "onClone: no licence"));
+    } else {
+      EXPECT_THAT(status, IsOk());
+    }
+    EXPECT_EQ(clones, broken ? 2 : 1);
+    EXPECT_EQ(pool->getStats().idle, broken ? 0u : 1u);
+  }
+}
+
 TEST(ContextPoolTest, PrewarmIsNotLimitedByThreadsThatHaveNoContext) {
   ContextPoolOptions options = foreground();
   options.maxIdle = 4;
