@@ -412,6 +412,8 @@ private:
       dialect = strings[index];
       uint8_t id;
       Cursor contents;
+      if (isVersioned)
+        summary.readsInParts = false;
       if (isVersioned && (!readSection(cursor, id, contents) ||
                           id != bytecode::Section::kDialectVersions))
         return false;
@@ -973,18 +975,29 @@ private:
         return false;
     }
     uint64_t first = top.nextValue;
-    if (count > uses.size() - first)
+    if (!defineValues(top, count))
       return false;
-    top.nextValue += count;
     uint8_t hasOrders = 0;
     if (version >= bytecode::kUseListOrdering && !cursor.readByte(hasOrders))
       return false;
     return !hasOrders || readOrders(cursor, first, count, count);
   }
 
+  /// The next values of the region. Those that were used before get their uses
+  /// in another order than others.
+  bool defineValues(Regions &top, uint64_t count) {
+    if (count > uses.size() - top.nextValue)
+      return false;
+    for (; count; --count)
+      if (uses[top.nextValue++])
+        summary.readsInParts = false;
+    return true;
+  }
+
   /// `defined`: of the values, those that the region has.
   bool readOrders(Cursor &cursor, uint64_t first, uint64_t values,
                   uint64_t defined) {
+    summary.readsInParts = false;
     uint64_t count = 1, value = 0, indices, index;
     if (values > 1 && !cursor.readVarInt(count))
       return false;
@@ -1068,9 +1081,8 @@ private:
       if (!checkCount(regions, cursor.size(), "regions"))
         return false;
     }
-    if (defined > uses.size() - first)
+    if (!defineValues(top, defined))
       return false;
-    top.nextValue += defined;
     if (regions == 0)
       return true;
 

@@ -47,6 +47,12 @@ struct BytecodeSummary {
     bool wasRegistered;
   };
   std::vector<OperationName> withProperties;
+
+  /// Whether MLIR's reader makes the same of the bytes where it reads isolated
+  /// operations after what is around them. Then it leaves out what looks at
+  /// everything that was read: it neither sorts uses, nor has it a dialect
+  /// upgrade what is of another version.
+  bool readsInParts = true;
 };
 
 /// Finds bytes that MLIR's reader would not survive. What is wrong with the

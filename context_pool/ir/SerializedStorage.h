@@ -19,6 +19,10 @@
 #include <memory>
 #include <string>
 
+namespace mlir {
+class BytecodeReader;
+} // namespace mlir
+
 namespace ctxpool::detail {
 
 /// Bytes in memory that is aligned for every resource that they may have.
@@ -67,6 +71,10 @@ private:
 
 /// A source manager for MLIR's reader, whose owners keep the bytes.
 std::shared_ptr<llvm::SourceMgr> makeSource(const SerializedModule &module);
+
+/// Erases the operations that the reader has not read: it asks for that before
+/// it is destroyed.
+void dropUnread(mlir::BytecodeReader &reader);
 
 /// The error that a reader's diagnostics are, `reasons`.
 absl::Status readingFailed(const std::string &reasons);
