@@ -54,13 +54,17 @@ private:
 };
 
 /// Waits for something that another thread brings about and nobody announces.
-/// Returns false when it does not come.
+/// Returns false when it does not come. Sleeps, for it may be the thread waited
+/// for that needs the processor.
 inline bool eventually(const std::function<bool()> &condition) {
   auto end = std::chrono::steady_clock::now() + deadline;
-  while (!condition()) {
+  for (int tries = 0; !condition(); ++tries) {
     if (std::chrono::steady_clock::now() > end)
       return false;
-    std::this_thread::yield();
+    if (tries < 100)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
   return true;
 }

@@ -20,7 +20,6 @@
 #include "mlir/IR/DialectResourceBlobManager.h"
 
 #include <atomic>
-#include <chrono>
 #include <cstring>
 
 using namespace mlir;
@@ -246,18 +245,15 @@ TEST(ResourceTest, AnErrorLeavesNoData) {
   EXPECT_EQ(liveBlobs, 0);
 }
 
-TEST(ResourceTest, SharingALargeBlobIsCheap) {
+TEST(ResourceTest, SharingALargeBlobTakesNoMemory) {
   const size_t size = isSanitized ? 16 << 20 : 256 << 20;
   auto source = makeContext(), destination = makeContext();
   EXPECT_THAT(cloneInto(*parse(*source, "module {}"), *destination), IsOk());
   auto module = moduleWith(*source, makeBlob(size, 64, 1));
   size_t before = residentBytes();
-  auto begin = std::chrono::steady_clock::now();
   CTXPOOL_ASSERT_OK_AND_ASSIGN(copy, cloneInto(*module, *destination));
-  auto end = std::chrono::steady_clock::now();
-  // The figure is 5 ms; a test has to pass on a busy machine.
-  EXPECT_LT(end - begin, std::chrono::milliseconds(50));
-  EXPECT_LT(residentBytes() - before, size_t(10) << 20);
+  EXPECT_LT(residentBytes(), before + (size_t(10) << 20));
+  EXPECT_EQ(dataOf(*copy).data(), dataOf(*module).data());
   EXPECT_EQ(dataOf(*copy).size(), size);
 }
 
