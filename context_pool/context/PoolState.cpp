@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <utility>
 
 using namespace ctxpool;
@@ -143,11 +144,15 @@ void PoolState::refill() {
     // Making comes first: somebody may be about to need one.
     if (wantsCloneLocked()) {
       ++places;
+      trimmedTo = std::numeric_limits<size_t>::max();
       absl::StatusOr<std::unique_ptr<PooledContext>> made = makeContext(lock);
       if (made.ok()) {
         countCloneLocked(stats.backgroundClones);
         PooledContext *pooled = made->release();
-        if (!storeLocked(*pooled)) {
+        // Nobody needs it where a trim came meanwhile, and no lease after that.
+        bool isSurplus =
+            waiters.empty() && !refillWanted && countIdleLocked() >= trimmedTo;
+        if (isSurplus || !storeLocked(*pooled)) {
           --stats.live;
           retired.push_back(pooled);
         }
@@ -441,6 +446,7 @@ void PoolState::trim(size_t keepIdle) {
   {
     MutexLock lock(mutex);
     refillWanted = false;
+    trimmedTo = std::min(trimmedTo, keepIdle);
     for (size_t idle = countIdleLocked(); idle > keepIdle; --idle) {
       PooledContext *pooled = nullptr;
       if (shared.empty()) {

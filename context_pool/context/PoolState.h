@@ -168,6 +168,9 @@ private:
   size_t places ABSL_GUARDED_BY(mutex) = 0;
   /// A lease came from elsewhere than a slot since the shared list was filled.
   bool refillWanted ABSL_GUARDED_BY(mutex) = false;
+  /// The least that a `trim` was to keep since the refill thread began to make
+  /// its latest context.
+  size_t trimmedTo ABSL_GUARDED_BY(mutex) = 0;
   /// Of the moment: `live`. Of slots that are gone: `threadLocalHits`. Else as
   /// documented; `idle`, `leased` and `leases` are computed.
   ContextPoolStats stats ABSL_GUARDED_BY(mutex);

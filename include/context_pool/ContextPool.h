@@ -313,7 +313,9 @@ public:
 
   /// Destroys idle contexts, on the calling thread, until at most `keepIdle`
   /// are left: the shared ones first, then those of threads' slots. The refill
-  /// thread makes new ones after the next lease that does not come from a slot.
+  /// thread makes new ones after the next lease that does not come from a slot;
+  /// one that it is making already it destroys, unless that lease comes first or
+  /// fewer than `keepIdle` are left.
   void trim(size_t keepIdle = 0);
 
   /// The counts, consistent with one another when no thread uses the pool.

@@ -1075,10 +1075,12 @@ TEST(ContextPoolTest, PrewarmBeyondTheLimitsIsAnErrorThatKeepsWhatWasMade) {
 TEST(ContextPoolTest, PrewarmWaitsForContextsThatOthersAreMaking) {
   for (bool broken : {false, true}) {
     std::atomic<int> clones{0};
-    PhaseGate gate;
     ContextPoolOptions options;
     options.minIdle = options.maxLive = 1;
-    auto pool =
+    std::unique_ptr<ContextPool> pool;
+    // Opens before the pool is destroyed, whose thread waits for it.
+    PhaseGate gate;
+    pool =
         makePool(options, templateWith([&](ContextTemplateOptions &options) {
                    options.onClone = [&](mlir::MLIRContext &) -> absl::Status {
                      // The first one is the refill thread's.
@@ -1088,7 +1090,7 @@ TEST(ContextPoolTest, PrewarmWaitsForContextsThatOthersAreMaking) {
                                    : absl::OkStatus();
                    };
                  }));
-    ASSERT_TRUE(eventually([&] { return clones == 1; }));
+    EXPECT_TRUE(eventually([&] { return clones == 1; }));
 
     std::atomic<bool> calls{false};
     std::atomic<bool> returned{false};
@@ -1098,7 +1100,7 @@ TEST(ContextPoolTest, PrewarmWaitsForContextsThatOthersAreMaking) {
       status = pool->prewarm(1);
       returned = true;
     });
-    ASSERT_TRUE(eventually([&] { return calls.load(); }));
+    EXPECT_TRUE(eventually([&] { return calls.load(); }));
     // Time for it to return too early; it waits however long this is.
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     EXPECT_FALSE(returned);
@@ -1129,7 +1131,7 @@ TEST(ContextPoolTest, PrewarmIsNotLimitedByThreadsThatHaveNoContext) {
       ++warm;
       gate.await(1);
     });
-  ASSERT_TRUE(eventually([&] { return warm == 3; }));
+  EXPECT_TRUE(eventually([&] { return warm == 3; }));
   pool->trim(0);
 
   EXPECT_THAT(pool->prewarm(4), IsOk());
@@ -1172,6 +1174,73 @@ TEST(ContextPoolTest, TheRefillThreadRestsAfterATrimUntilTheNextLease) {
 
   ContextLease lease = acquire(*pool);
   EXPECT_TRUE(eventually([&] { return pool->getStats().idle == 1; }));
+}
+
+TEST(ContextPoolTest, AContextInTheMakingIsKeptAfterATrimWhereItIsWanted) {
+  // What the trim keeps, whether a lease comes before the context exists, and
+  // how many are idle in the end.
+  struct Case {
+    size_t keepIdle;
+    bool leases;
+    size_t idle;
+  };
+  for (const Case &each :
+       {Case{0, false, 0}, Case{1, false, 1}, Case{0, true, 1}}) {
+    SCOPED_TRACE(testing::Message() << each.keepIdle << ", " << each.leases);
+    std::atomic<int> clones{0};
+    std::unique_ptr<ContextPool> pool;
+    // Opens before the pool is destroyed, whose thread waits for it.
+    PhaseGate gate;
+    pool = makePool(ContextPoolOptions(),
+                    templateWith([&](ContextTemplateOptions &options) {
+                      options.onClone = [&](mlir::MLIRContext &) {
+                        // The first one is the refill thread's.
+                        if (++clones == 1)
+                          gate.await(1);
+                        return absl::OkStatus();
+                      };
+                    }));
+    EXPECT_TRUE(eventually([&] { return clones == 1; }));
+
+    pool->trim(each.keepIdle);
+    ContextLease lease;
+    if (each.leases)
+      lease = acquire(*pool);
+    gate.open(1);
+
+    size_t live = each.idle + each.leases;
+    EXPECT_TRUE(
+        eventually([&] { return pool->getStats().backgroundClones == 1; }));
+    EXPECT_EQ(pool->getStats().idle, each.idle);
+    EXPECT_EQ(pool->getStats().live, live);
+    EXPECT_TRUE(
+        eventually([&] { return WitnessDialect::countAlive() == live; }));
+  }
+}
+
+TEST(ContextPoolTest, PrewarmGetsThePlaceOfAContextThatATrimDidAwayWith) {
+  std::atomic<int> clones{0};
+  ContextPoolOptions options;
+  options.minIdle = options.maxLive = 1;
+  std::unique_ptr<ContextPool> pool;
+  PhaseGate gate;
+  pool = makePool(options, templateWith([&](ContextTemplateOptions &options) {
+                    options.onClone = [&](mlir::MLIRContext &) {
+                      if (++clones == 1)
+                        gate.await(1);
+                      return absl::OkStatus();
+                    };
+                  }));
+  EXPECT_TRUE(eventually([&] { return clones == 1; }));
+
+  pool->trim();
+  std::thread caller([&] { EXPECT_THAT(pool->prewarm(1), IsOk()); });
+  gate.open(1);
+  caller.join();
+
+  EXPECT_EQ(clones, 2);
+  EXPECT_EQ(pool->getStats().idle, 1u);
+  EXPECT_EQ(pool->getStats().live, 1u);
 }
 
 //===----------------------------------------------------------------------===//
