@@ -252,8 +252,8 @@ TEST_F(CacheServerTest,
 
 TEST_F(CacheServerTest, WarmExitsWithOneWhereTheServerTakesNothing) {
   TemporaryFolder folder;
-  std::string remote =
-      "--remote=redis://127.0.0.1:" + std::to_string(findFreePort());
+  ReservedPort port;
+  std::string remote = "--remote=" + port.getUrl();
   std::string directory = "--directory=" + folder.getPath("cache");
   ASSERT_EQ(runTool({"cache", "warm", "-", directory}, goodModule).status, 0);
 

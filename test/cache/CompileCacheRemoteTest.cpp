@@ -78,9 +78,8 @@ TEST(CompileCacheRemoteTest, WhatOneMachineCompiledAnotherFinds) {
 }
 
 TEST(CompileCacheRemoteTest, ADeadServerFailsNoCompile) {
-  CTXPOOL_ASSERT_OK_AND_ASSIGN(
-      cache, createCache(makePatient("redis://127.0.0.1:" +
-                                     std::to_string(findFreePort()))));
+  ReservedPort port;
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(cache, createCache(makePatient(port.getUrl())));
 
   compileAll(*cache, 1000);
 

@@ -22,7 +22,9 @@
 #include <cstdlib>
 #include <fcntl.h>
 #include <hiredis/hiredis.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -44,26 +46,30 @@ ServerFolder::~ServerFolder() {
   std::filesystem::remove_all(path, error);
 }
 
-/// A socket that listens at a free loopback port, which it gives.
-static std::pair<int, uint16_t> listenSomewhere() {
-  int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+/// Binds a socket to a free loopback port, which it gives.
+static uint16_t bindSomewhere(int descriptor) {
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof(address);
   EXPECT_EQ(bind(descriptor, reinterpret_cast<sockaddr *>(&address), size), 0);
-  EXPECT_EQ(listen(descriptor, 64), 0);
   EXPECT_EQ(
       getsockname(descriptor, reinterpret_cast<sockaddr *>(&address), &size),
       0);
-  return {descriptor, ntohs(address.sin_port)};
+  return ntohs(address.sin_port);
 }
 
-uint16_t test::findFreePort() {
-  auto [descriptor, port] = listenSomewhere();
-  close(descriptor);
-  return port;
+ReservedPort::ReservedPort()
+    : descriptor(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  // Where both have this option and this one does not listen, a server that is
+  // told the port binds to it as well. The system gives it to nobody else.
+  int yes = 1;
+  EXPECT_EQ(setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)),
+            0);
+  port = bindSomewhere(descriptor);
 }
+
+ReservedPort::~ReservedPort() { close(descriptor); }
 
 //===----------------------------------------------------------------------===//
 // RedisServer
@@ -75,8 +81,7 @@ bool RedisServer::isInstalled() {
 
 RedisServer::RedisServer(std::vector<std::string> theArguments)
     : arguments(std::move(theArguments)),
-      tls(llvm::is_contained(arguments, "--tls-cert-file")),
-      port(findFreePort()) {
+      tls(llvm::is_contained(arguments, "--tls-cert-file")) {
   start();
 }
 
@@ -84,7 +89,7 @@ void RedisServer::start() {
   ASSERT_EQ(process, 0) << "a server runs already";
   auto program = llvm::sys::findProgramByName("redis-server");
   ASSERT_TRUE(program);
-  std::string number = std::to_string(port);
+  std::string number = std::to_string(getPort());
   std::vector<std::string> words = {*program,
                                     "--bind",
                                     "127.0.0.1",
@@ -120,7 +125,7 @@ void RedisServer::start() {
     ended = waitpid(process, nullptr, WNOHANG) == process;
     return ended || isUp();
   })) << "no server at "
-      << port;
+      << getPort();
   ASSERT_FALSE(ended) << readFile(log);
 }
 
@@ -128,7 +133,7 @@ void RedisServer::start() {
 bool RedisServer::isUp() const {
   detail::RemoteAddress address;
   address.host = "127.0.0.1";
-  address.port = port;
+  address.port = getPort();
   detail::TimeLimits limits = {std::chrono::seconds(1),
                                std::chrono::steady_clock::now() +
                                    std::chrono::seconds(1)};
@@ -142,7 +147,7 @@ bool RedisServer::isUp() const {
 std::string RedisServer::run(const detail::RedisCommand &command) const {
   detail::RemoteAddress address;
   address.host = "127.0.0.1";
-  address.port = port;
+  address.port = getPort();
   detail::TimeLimits limits = {deadline,
                                std::chrono::steady_clock::now() + deadline};
   detail::ReplyLimits replyLimits;
@@ -199,14 +204,24 @@ bool FalseServer::Client::write(llvm::StringRef bytes) {
   return true;
 }
 
+void FalseServer::Client::awaitDelivery() const {
+  EXPECT_TRUE(eventually([&] {
+    int unacknowledged = 0;
+    EXPECT_EQ(ioctl(descriptor, SIOCOUTQ, &unacknowledged), 0);
+    return unacknowledged == 0;
+  }));
+}
+
 void FalseServer::Client::awaitClose() {
   while (!read().empty())
     ;
 }
 
 FalseServer::FalseServer(std::function<void(Client &, unsigned)> serve)
-    : serve(std::move(serve)) {
-  std::tie(listener, port) = listenSomewhere();
+    : serve(std::move(serve)),
+      listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)),
+      port(bindSomewhere(listener)) {
+  EXPECT_EQ(listen(listener, 64), 0);
   acceptor = std::thread([this] { accept(); });
 }
 

@@ -39,6 +39,25 @@ private:
   std::filesystem::path path;
 };
 
+/// A loopback port that nobody listens at but a server that is told to, and that
+/// no other socket is given as long as this lives.
+class ReservedPort {
+public:
+  ReservedPort();
+  ~ReservedPort();
+  ReservedPort(const ReservedPort &) = delete;
+  ReservedPort &operator=(const ReservedPort &) = delete;
+
+  uint16_t get() const { return port; }
+  std::string getUrl() const {
+    return "redis://127.0.0.1:" + std::to_string(port);
+  }
+
+private:
+  const int descriptor;
+  uint16_t port;
+};
+
 /// A `redis-server` of the test's own on a loopback port, without persistence.
 /// It ends with the test, also where that is killed.
 class RedisServer {
@@ -70,9 +89,9 @@ public:
   std::string getUrl(llvm::StringRef user = "",
                      llvm::StringRef behind = "") const {
     return (tls ? "rediss://" : "redis://") + user.str() +
-           "127.0.0.1:" + std::to_string(port) + behind.str();
+           "127.0.0.1:" + std::to_string(getPort()) + behind.str();
   }
-  uint16_t getPort() const { return port; }
+  uint16_t getPort() const { return port.get(); }
 
 private:
   bool isUp() const;
@@ -80,7 +99,7 @@ private:
   std::vector<std::string> arguments;
   bool tls = false;
   ServerFolder folder;
-  uint16_t port;
+  ReservedPort port;
   pid_t process = 0;
 };
 
@@ -95,6 +114,8 @@ public:
     /// Waits for bytes. Empty where the client has closed.
     std::string read();
     bool write(llvm::StringRef bytes);
+    /// Until the client's system has all that was written.
+    void awaitDelivery() const;
     /// Until the client closes.
     void awaitClose();
 
@@ -127,9 +148,6 @@ private:
   std::vector<std::thread> threads;
   std::thread acceptor;
 };
-
-/// A loopback port that nobody listens at.
-uint16_t findFreePort();
 
 } // namespace ctxpool::test
 
