@@ -22,6 +22,7 @@
 #include <fstream>
 #include <iterator>
 #include <mutex>
+#include <pthread.h>
 #include <unistd.h>
 #include <utility>
 
@@ -31,6 +32,11 @@ using namespace ctxpool::test;
 static std::mutex witnessMutex;
 static size_t witnessesAlive = 0;
 static std::vector<std::thread::id> witnessDestroyers;
+
+/// No other thread has the lock while one forks, so a child finds it free.
+[[maybe_unused]] static const int witnessesFork =
+    pthread_atfork([] { witnessMutex.lock(); }, [] { witnessMutex.unlock(); },
+                   [] { witnessMutex.unlock(); });
 
 WitnessDialect::WitnessDialect(mlir::MLIRContext *context)
     : mlir::Dialect(getDialectNamespace(), context,
