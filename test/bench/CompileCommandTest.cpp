@@ -927,7 +927,7 @@ TEST(CompileCommandTest, ModulesThatCrashUpstreamAreErrorsOfTheirFile) {
 }
 
 TEST(CompileCommandTest, WhatTheCacheEvictedIsCounted) {
-  setenv("CTXPOOL_MEMORY_BYTES", "4K", 1); // NOLINT(concurrency-mt-unsafe)
+  ScopedVariable bytes("CTXPOOL_MEMORY_BYTES", "4K");
   std::vector<std::string> arguments = {
       "compile",     "-",          "--modes=service", "--duplicates=0",
       "--threads=1", "--warmup=0", "--requests=50"};
@@ -935,7 +935,6 @@ TEST(CompileCommandTest, WhatTheCacheEvictedIsCounted) {
   arguments.emplace_back("--json");
   json::Object mode =
       getMode(parseReport(runTool(arguments, goodModule)), "service");
-  unsetenv("CTXPOOL_MEMORY_BYTES"); // NOLINT(concurrency-mt-unsafe)
 
   EXPECT_EQ(text.status, 0) << text.err;
   EXPECT_THAT(text.out, ContainsRegex("saved s +evicted\n"));

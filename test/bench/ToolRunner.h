@@ -9,13 +9,13 @@
 #ifndef CONTEXT_POOL_TEST_BENCH_TOOLRUNNER_H
 #define CONTEXT_POOL_TEST_BENCH_TOOLRUNNER_H
 
+#include "test/support/Environment.h"
 #include "test/support/TestFiles.h"
 
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/JSON.h"
 
-#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -36,22 +36,6 @@ public:
 
 private:
   std::string folder;
-};
-
-/// A variable of the environment, which children inherit, for a scope.
-class ScopedVariable {
-public:
-  ScopedVariable(const char *theName, const std::string &value)
-      : name(theName) {
-    setenv(name, value.c_str(),
-           /*overwrite=*/1); // NOLINT(concurrency-mt-unsafe)
-  }
-  ~ScopedVariable() { unsetenv(name); } // NOLINT(concurrency-mt-unsafe)
-  ScopedVariable(const ScopedVariable &) = delete;
-  ScopedVariable &operator=(const ScopedVariable &) = delete;
-
-private:
-  const char *const name;
 };
 
 /// What the tool did.

@@ -30,6 +30,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 using namespace ctxpool;
@@ -410,7 +411,7 @@ TEST_F(CacheKeyTest, WhatNamesNoCompilerCountsOnlyWhereACompilerNeedsIt) {
 }
 
 TEST_F(CacheKeyTest, ANewProcessOnTheSameMachineHasTheSameKey) {
-  const char *variable = "CTXPOOL_TEST_WRITE_KEY_TO";
+  const char *variable = "CONTEXT_POOL_TEST_WRITE_KEY_TO";
   CompileRecipe recipe = fullRecipe();
   recipe.target = "";
   recipe.cpu = "native";
@@ -424,12 +425,17 @@ TEST_F(CacheKeyTest, ANewProcessOnTheSameMachineHasTheSameKey) {
 
   llvm::SmallString<128> path;
   ASSERT_FALSE(llvm::sys::fs::createTemporaryFile("ctxpool-key", "txt", path));
+  // And all others, such as options of sanitizers, but for those that choose
+  // which tests are run.
   std::string setting = std::string(variable) + "=" + path.str().str();
+  std::vector<llvm::StringRef> environment = {setting};
+  for (char **entry = environ; *entry; ++entry)
+    if (!llvm::StringRef(*entry).starts_with("GTEST_"))
+      environment.push_back(*entry);
   std::string self = llvm::sys::fs::getMainExecutable(nullptr, nullptr);
   std::string filter =
       std::string("--gtest_filter=CacheKeyTest.") +
       testing::UnitTest::GetInstance()->current_test_info()->name();
-  std::vector<llvm::StringRef> environment = {setting};
   EXPECT_EQ(llvm::sys::ExecuteAndWait(self, {self, filter}, environment,
                                       /*Redirects=*/{std::nullopt, "", ""}),
             0);
