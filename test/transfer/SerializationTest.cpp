@@ -21,7 +21,10 @@
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/DialectResourceBlobManager.h"
 #include "mlir/IR/Location.h"
+#include "llvm/ADT/SmallString.h"
+#include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Program.h"
 #include "llvm/Support/raw_ostream.h"
 
 #include <cstdlib>
@@ -156,29 +159,40 @@ TEST_F(SerializationTest, EveryVersionOfMlirIsRead) {
 }
 
 #ifdef CTXPOOL_TEST_MLIR_OPT
+/// A file that is removed at the end.
+struct TemporaryFile {
+  TemporaryFile() {
+    EXPECT_FALSE(
+        llvm::sys::fs::createTemporaryFile("context_pool", "mlirbc", path));
+  }
+  ~TemporaryFile() { llvm::sys::fs::remove(path); }
+  TemporaryFile(const TemporaryFile &) = delete;
+  TemporaryFile &operator=(const TemporaryFile &) = delete;
+
+  llvm::SmallString<128> path;
+};
+
 TEST_F(SerializationTest, MlirOptReadsTheBytesAndItsOwnAreRead) {
-  std::filesystem::path folder = std::filesystem::path(testing::TempDir()) /
-                                 ("context_pool-" + std::to_string(::getpid()));
-  std::filesystem::create_directories(folder);
-  std::string input = (folder / "input.mlirbc").string();
-  std::string output = (folder / "output.mlirbc").string();
+  TemporaryFile input, output;
   for (const auto &file : moduleFiles(sourceDir() / "bench" / "modules")) {
     SCOPED_TRACE(file.string());
     auto module = parse(*source, readFile(file));
     // Linalg's verifier notes the maps of named operations as an attribute.
     EXPECT_TRUE(verifies(*module));
     CTXPOOL_ASSERT_OK_AND_ASSIGN(bytes, serialize(*module));
-    std::ofstream(input, std::ios::binary) << bytes.getBytes().str();
-    std::string command = std::string(CTXPOOL_TEST_MLIR_OPT) +
-                          " --emit-bytecode " + input + " -o " + output;
-    ASSERT_EQ(std::system(command.c_str()), 0);
-    auto buffer = llvm::MemoryBuffer::getFile(output);
+    std::ofstream(input.path.c_str(), std::ios::binary)
+        << bytes.getBytes().str();
+    ASSERT_EQ(
+        llvm::sys::ExecuteAndWait(CTXPOOL_TEST_MLIR_OPT,
+                                  {CTXPOOL_TEST_MLIR_OPT, "--emit-bytecode",
+                                   input.path, "-o", output.path}),
+        0);
+    auto buffer = llvm::MemoryBuffer::getFile(output.path);
     ASSERT_TRUE(bool(buffer));
     CTXPOOL_ASSERT_OK_AND_ASSIGN(loaded, loadSerialized(std::move(*buffer)));
     CTXPOOL_ASSERT_OK_AND_ASSIGN(read, deserialize(loaded, *destination));
     expectFaithful(*module, *read);
   }
-  std::filesystem::remove_all(folder);
 }
 #endif
 
