@@ -8,6 +8,8 @@
 
 #include "test/cache/ChildProcess.h"
 
+#include "test/support/PhaseGate.h"
+
 #include "gtest/gtest.h"
 
 #include <cerrno>
@@ -25,7 +27,7 @@ ChildProcess::ChildProcess(const std::function<int()> &body) {
   pid_t child = fork();
   if (child == 0) {
     std::signal(SIGALRM, SIG_DFL);
-    alarm(120);
+    alarm(static_cast<unsigned>(deadline.count()));
     int result = body();
     std::fflush(nullptr);
     _exit(result);
@@ -75,6 +77,7 @@ void Signal::send() const {
 bool Signal::await() const {
   pollfd readable = {ends[0], POLLIN, 0};
   char byte;
-  return poll(&readable, 1, /*milliseconds=*/60000) == 1 &&
+  const std::chrono::milliseconds wait = deadline;
+  return poll(&readable, 1, static_cast<int>(wait.count())) == 1 &&
          read(ends[0], &byte, 1) == 1;
 }

@@ -16,7 +16,7 @@
 namespace ctxpool::test {
 
 /// A process that runs a function and ends with what it returns, or with SIGALRM
-/// after two minutes. A copy of this process, so that other threads of this one,
+/// after `deadline`. A copy of this process, so that other threads of this one,
 /// and what they hold, are missing in it: start it while there are none.
 class ChildProcess {
 public:

@@ -8,6 +8,7 @@
 
 #include "test/cache/DiskTestSupport.h"
 
+#include "test/support/PhaseGate.h"
 #include "test/support/StatusMatchers.h"
 
 #include "llvm/ADT/StringExtras.h"
@@ -71,6 +72,8 @@ bool test::isArtifact(const Artifact &artifact, uint64_t number, size_t size) {
 DiskTierOptions DiskTest::getOptions() const {
   DiskTierOptions options;
   options.directory = folder.string();
+  // A lock is given to whoever asks at the right moment, not in turn.
+  options.lockWait = absl::FromChrono(deadline);
   options.retryAfter = absl::ZeroDuration();
   options.lookInterval = absl::ZeroDuration();
   return options;

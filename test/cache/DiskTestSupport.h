@@ -49,9 +49,10 @@ bool isArtifact(const Artifact &artifact, uint64_t number, size_t size);
 
 class DiskTest : public testing::Test {
 protected:
+  /// Looks and tries again at once, and does not give up a lock that is held.
   detail::DiskTierOptions getOptions() const;
 
-  /// A tier that looks and tries again at once; the test fails where there is none.
+  /// The test fails where there is none.
   std::unique_ptr<detail::DiskTier> open() const { return open(getOptions()); }
   static std::unique_ptr<detail::DiskTier>
   open(const detail::DiskTierOptions &options);
