@@ -410,6 +410,7 @@ private:
       if (index >= strings.size())
         return false;
       dialect = strings[index];
+      summary.hasVersions |= isVersioned;
       uint8_t id;
       Cursor contents;
       if (isVersioned && (!readSection(cursor, id, contents) ||

@@ -47,6 +47,8 @@ struct BytecodeSummary {
     bool wasRegistered;
   };
   std::vector<OperationName> withProperties;
+  /// Whether a dialect noted its version, by which it may upgrade what is read.
+  bool hasVersions = false;
 };
 
 /// Finds bytes that MLIR's reader would not survive. What is wrong with the
