@@ -77,6 +77,19 @@ void ContextBaseline::findDialectState(mlir::MLIRContext &context) {
         blobManagers.push_back({interface, {}});
 }
 
+uint64_t ContextBaseline::countBlobBytes(mlir::MLIRContext &context) {
+  uint64_t bytes = 0;
+  for (mlir::Dialect *dialect : context.getLoadedDialects())
+    if (auto *interface = dialect->getRegisteredInterface<
+                          mlir::ResourceBlobManagerDialectInterface>())
+      interface->getBlobManager().getBlobMap([&](const auto &blobs) {
+        for (const auto &entry : blobs)
+          if (const mlir::AsmResourceBlob *blob = entry.second.getBlob())
+            bytes += blob->getData().size();
+      });
+  return bytes;
+}
+
 bool ContextBaseline::resetThreads(mlir::MLIRContext &context) const {
   llvm::ThreadPoolInterface *now =
       context.isMultithreadingEnabled() ? &context.getThreadPool() : nullptr;

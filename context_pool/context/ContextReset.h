@@ -21,6 +21,7 @@
 #include "llvm/ADT/SmallVector.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 namespace mlir {
@@ -46,6 +47,10 @@ public:
   /// that outlive the context; null where there are none.
   ContextBaseline(mlir::MLIRContext &context,
                   llvm::ThreadPoolInterface *threadPool);
+
+  /// The data, in bytes, of all resource blobs that dialects of `context` hold:
+  /// a reset drops those that came since the constructor.
+  static uint64_t countBlobBytes(mlir::MLIRContext &context);
 
   /// Sets `context`, the one of the constructor, back. No other thread may use
   /// it, and no operation may be left in it.

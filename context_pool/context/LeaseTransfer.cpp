@@ -9,23 +9,80 @@
 #include "context_pool/ContextPool.h"
 #include "context_pool/Diagnostics.h"
 #include "context_pool/ModuleTransfer.h"
+#include "context_pool/context/ContextReset.h"
+#include "context_pool/context/PooledContext.h"
+#include "context_pool/ir/OperationCopier.h"
+#include "context_pool/ir/SerializedStorage.h"
+#include "context_pool/ir/Translator.h"
 
 #include "absl/strings/str_cat.h"
 #include "mlir/Bytecode/BytecodeReader.h"
 #include "mlir/IR/AsmState.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/Parser/Parser.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/MemoryBuffer.h"
 
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
 using namespace ctxpool;
+using namespace ctxpool::detail;
 using namespace mlir;
 
-/// Whether the text has a resource whose first four bytes, which are its
-/// alignment, are zero.
+/// Whether MLIR's text has a resource of a dialect whose first four bytes, which
+/// are its alignment, are zero.
 static bool hasResourceOfNoAlignment(llvm::StringRef text) {
-  size_t resources = text.find("{-#");
-  return resources != llvm::StringRef::npos &&
-         text.substr(resources).contains("\"0x00000000");
+  constexpr llvm::StringLiteral noAlignment("\"0x00000000");
+  // Of nearly all text, this is all that is asked.
+  if (!text.contains(noAlignment))
+    return false;
+  // `{-# dialect_resources: { dialect: { key: "0x..." } } #-}`: how deep the
+  // braces nest within the marks, and whether the outermost key is that one.
+  bool isMetadata = false, isResources = false, isValue = false;
+  size_t depth = 0;
+  while (!text.empty()) {
+    size_t size = 1;
+    if (text.starts_with("//")) {
+      size = text.find('\n');
+    } else if (text.front() == '"') {
+      if (isResources && isValue && text.starts_with(noAlignment))
+        return true;
+      while (size < text.size() && text[size] != '"')
+        size += text[size] == '\\' ? 2 : 1;
+      ++size;
+    } else if (!isMetadata) {
+      isMetadata = text.starts_with("{-#");
+      depth = 0;
+      size = isMetadata ? 3 : text.find_first_of("\"/{", 1);
+    } else if (text.starts_with("#-}")) {
+      isMetadata = isResources = isValue = false;
+      size = 3;
+    } else if (text.front() == '{' || text.front() == '}') {
+      depth += text.front() == '{' ? 1 : -1;
+      isResources &= depth != 0;
+      isValue = false;
+    } else if (text.front() == ':' || text.front() == ',') {
+      isValue = text.front() == ':';
+    } else if (llvm::isAlpha(text.front())) {
+      llvm::StringRef word = text.take_while(
+          [](char c) { return llvm::isAlnum(c) || c == '_' || c == '.'; });
+      if (depth == 0)
+        isResources = word == "dialect_resources";
+      size = word.size();
+    }
+    text = text.drop_front(std::min(size, text.size()));
+  }
+  return false;
+}
+
+/// What stays of `bytes` that were brought into a context, of which `blobBytes`
+/// are in resource blobs: these go when the lease ends.
+static uint64_t withoutBlobs(uint64_t bytes, uint64_t blobBytes) {
+  return bytes - std::min(bytes, blobBytes);
 }
 
 absl::StatusOr<OwningOpRef<Operation *>>
@@ -35,9 +92,12 @@ ContextLease::cloneIn(Operation *source) {
 
 absl::StatusOr<OwningOpRef<Operation *>>
 ContextLease::cloneIn(Operation *source, const CloneOptions &options) {
-  CrossContextCloner cloner(*source->getContext(), *get());
-  auto result = cloner.clone(source, options);
-  charge(cloner.getInternedBytes());
+  uint64_t blobs = ContextBaseline::countBlobBytes(*get());
+  Translator translator(*source->getContext(), *get());
+  translator.countLargeOnce(pooled->getChargedAttributes());
+  auto result = copyOperation(source, translator, options);
+  charge(withoutBlobs(translator.getInternedBytes(),
+                      ContextBaseline::countBlobBytes(*get()) - blobs));
   return result;
 }
 
@@ -49,22 +109,25 @@ ContextLease::deserialize(const SerializedModule &bytes) {
 absl::StatusOr<OwningOpRef<Operation *>>
 ContextLease::deserialize(const SerializedModule &bytes,
                           const DeserializeOptions &options) {
-  charge(bytes.getBytes().size());
-  return ctxpool::deserialize(bytes, *get(), options);
+  uint64_t blobs = ContextBaseline::countBlobBytes(*get());
+  auto result = ctxpool::deserialize(bytes, *get(), options);
+  charge(withoutBlobs(bytes.getBytes().size(),
+                      ContextBaseline::countBlobBytes(*get()) - blobs));
+  return result;
 }
 
 /// The module that the bytes are; a module around what else they are, as MLIR's
 /// parser has it.
 static absl::StatusOr<OwningOpRef<ModuleOp>>
 readModule(llvm::StringRef bytes, MLIRContext &context, bool verify) {
-  absl::StatusOr<SerializedModule> loaded =
-      loadSerialized(llvm::MemoryBuffer::getMemBufferCopy(bytes));
-  if (!loaded.ok())
-    return loaded.status();
+  // A copy of its own, for resources keep it longer than the caller does.
+  auto storage = SerializedStorage::allocate(bytes.size());
+  std::memcpy(storage->getMemory(), bytes.data(), bytes.size());
+  SerializedModule loaded = SerializedStorage::toModule(std::move(storage));
   DeserializeOptions options;
   options.verify = verify;
   absl::StatusOr<OwningOpRef<Operation *>> read =
-      ctxpool::deserialize(*loaded, context, options);
+      ctxpool::deserialize(loaded, context, options);
   if (!read.ok())
     return read.status();
   Operation *op = read->release();
@@ -75,36 +138,45 @@ readModule(llvm::StringRef bytes, MLIRContext &context, bool verify) {
   return module;
 }
 
-absl::StatusOr<OwningOpRef<ModuleOp>>
-ContextLease::parse(llvm::StringRef text, llvm::StringRef name, bool verify) {
-  charge(text.size());
-  if (isBytecode(llvm::MemoryBufferRef(text, name))) {
-    auto module = readModule(text, *get(), verify);
-    if (module.ok())
-      return module;
-    return absl::Status(module.status().code(),
-                        absl::StrCat("cannot parse '", name.str(),
-                                     "': ", module.status().message()));
-  }
+/// The module that the text is.
+static absl::StatusOr<OwningOpRef<ModuleOp>> parseText(llvm::StringRef text,
+                                                       llvm::StringRef name,
+                                                       MLIRContext &context,
+                                                       bool verify) {
   if (hasResourceOfNoAlignment(text))
-    return absl::InvalidArgumentError(
-        absl::StrCat("cannot parse '", name.str(),
-                     "': a resource in it has an alignment of zero"));
+    return absl::InvalidArgumentError("a resource in it has an alignment of "
+                                      "zero");
   std::vector<CapturedDiagnostic> errors;
   // The handler of the lease gets them too.
-  ScopedDiagnosticHandler handler(get(), [&](Diagnostic &diagnostic) {
+  ScopedDiagnosticHandler handler(&context, [&](Diagnostic &diagnostic) {
     if (diagnostic.getSeverity() == DiagnosticSeverity::Error)
       errors.push_back(CapturedDiagnostic::capture(diagnostic));
     return failure();
   });
   OwningOpRef<ModuleOp> module =
-      parseSourceString<ModuleOp>(text, ParserConfig(get(), verify), name);
+      parseSourceString<ModuleOp>(text, ParserConfig(&context, verify), name);
   if (!module)
-    return absl::InvalidArgumentError(
-        absl::StrCat("cannot parse '", name.str(), "': ",
-                     errors.empty() ? std::string("MLIR does not say why")
-                                    : toString(errors)));
+    return absl::InvalidArgumentError(errors.empty()
+                                          ? std::string("MLIR does not say why")
+                                          : toString(errors));
   return module;
+}
+
+absl::StatusOr<OwningOpRef<ModuleOp>>
+ContextLease::parse(llvm::StringRef text, llvm::StringRef name, bool verify) {
+  uint64_t blobs = ContextBaseline::countBlobBytes(*get());
+  bool isText = !isBytecode(llvm::MemoryBufferRef(text, name));
+  auto module = isText ? parseText(text, name, *get(), verify)
+                       : readModule(text, *get(), verify);
+  // In text, a byte of a blob is two digits.
+  charge(withoutBlobs(text.size(),
+                      (ContextBaseline::countBlobBytes(*get()) - blobs) *
+                          (isText ? 2 : 1)));
+  if (module.ok())
+    return module;
+  return absl::Status(module.status().code(),
+                      absl::StrCat("cannot parse '", name.str(),
+                                   "': ", module.status().message()));
 }
 
 absl::StatusOr<OwningOpRef<ModuleOp>>

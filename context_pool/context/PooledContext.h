@@ -14,8 +14,10 @@
 
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/Pass/PassManager.h"
+#include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/StringMap.h"
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -41,6 +43,10 @@ public:
   absl::StatusOr<mlir::PassManager *> getPassManager(llvm::StringRef pipeline);
   std::vector<CapturedDiagnostic> takeDiagnostics();
   void charge(uint64_t bytes);
+  /// Large attributes that were charged for: they stay as long as the context.
+  llvm::DenseSet<const void *> &getChargedAttributes() {
+    return chargedAttributes;
+  }
   void requestRetirement() { retirementRequested = true; }
 
   /// Sets the context back after a lease. Returns why it must not be lent
@@ -64,6 +70,7 @@ private:
   std::vector<CapturedDiagnostic> diagnostics;
   uint64_t leases = 0;
   uint64_t chargedBytes = 0;
+  llvm::DenseSet<const void *> chargedAttributes;
   bool retirementRequested = false;
   std::unique_ptr<mlir::MLIRContext> context;
   std::optional<ContextBaseline> baseline;

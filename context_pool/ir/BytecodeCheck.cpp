@@ -410,10 +410,9 @@ private:
       if (index >= strings.size())
         return false;
       dialect = strings[index];
+      summary.hasVersions |= isVersioned;
       uint8_t id;
       Cursor contents;
-      if (isVersioned)
-        summary.readsInParts = false;
       if (isVersioned && (!readSection(cursor, id, contents) ||
                           id != bytecode::Section::kDialectVersions))
         return false;
@@ -990,14 +989,14 @@ private:
       return false;
     for (; count; --count)
       if (uses[top.nextValue++])
-        summary.readsInParts = false;
+        summary.hasUsesInOrder = false;
     return true;
   }
 
   /// `defined`: of the values, those that the region has.
   bool readOrders(Cursor &cursor, uint64_t first, uint64_t values,
                   uint64_t defined) {
-    summary.readsInParts = false;
+    summary.hasUsesInOrder = false;
     uint64_t count = 1, value = 0, indices, index;
     if (values > 1 && !cursor.readVarInt(count))
       return false;

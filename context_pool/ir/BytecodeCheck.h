@@ -47,12 +47,16 @@ struct BytecodeSummary {
     bool wasRegistered;
   };
   std::vector<OperationName> withProperties;
+  /// Whether a dialect noted its version, by which it may upgrade what is read.
+  bool hasVersions = false;
+  /// Whether uses come in the order in which MLIR's reader meets them: no list of
+  /// uses has an order of its own, and no value is used before its definition.
+  bool hasUsesInOrder = true;
 
   /// Whether MLIR's reader makes the same of the bytes where it reads isolated
-  /// operations after what is around them. Then it leaves out what looks at
-  /// everything that was read: it neither sorts uses, nor has it a dialect
-  /// upgrade what is of another version.
-  bool readsInParts = true;
+  /// operations after what is around them: in those, it neither sorts uses, nor
+  /// does it have a dialect upgrade them.
+  bool readsInParts() const { return hasUsesInOrder && !hasVersions; }
 };
 
 /// Finds bytes that MLIR's reader would not survive. What is wrong with the

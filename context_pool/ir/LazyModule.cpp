@@ -13,10 +13,20 @@
 
 #include "absl/strings/str_cat.h"
 #include "mlir/Bytecode/BytecodeReader.h"
+#include "mlir/Bytecode/Encoding.h"
 #include "mlir/IR/AsmState.h"
 #include "mlir/IR/SymbolTable.h"
 #include "mlir/IR/Verifier.h"
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringMap.h"
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 using namespace mlir;
 
@@ -41,7 +51,12 @@ public:
       reader.reset();
       return known;
     }
-    if (failed(reader->readTopLevel(&block))) {
+    // An upgrade has to see the whole module, and may replace any operation of
+    // it.
+    bool readsAll = summary.hasVersions;
+    if (failed(reader->readTopLevel(&block, [&](Operation *op) {
+          return readsAll || !mayBeLeftOut(op);
+        }))) {
       // The operations that it would finalize are gone already.
       reader.reset();
       return readingFailed(diagnostics.take());
@@ -51,34 +66,27 @@ public:
           "cannot read the serialized module lazily: it is not one "
           "builtin.module");
     top = cast<ModuleOp>(block.front());
-    // Of the module itself, the body is wanted; of what is in it, nothing.
-    if (reader->isMaterializable(top) && failed(reader->materialize(top))) {
-      // It may use placeholders that die with the reader.
-      top->dropAllReferences();
-      return readingFailed(diagnostics.take());
-    }
     if (top->getNumRegions() == 0 || top->getRegion(0).empty())
       return absl::InvalidArgumentError(
           "cannot read the serialized module lazily: it has no body");
+    llvm::SmallVector<Operation *> others;
     for (Operation &op : *top.getBody()) {
       auto name =
           op.getAttrOfType<StringAttr>(SymbolTable::getSymbolAttrName());
-      if (!name)
-        continue;
-      names.push_back(name.getValue().str());
-      symbols.try_emplace(name.getValue(), Symbol{&op, absl::OkStatus()});
+      if (name && symbols.try_emplace(name.getValue(), Symbol{&op, {}}).second)
+        names.push_back(name.getValue().str());
+      else if (reader->isMaterializable(&op))
+        // Nobody could ask for it: it has the name of another one.
+        others.push_back(&op);
     }
-    // Nobody could ask for these.
-    llvm::SmallVector<Operation *> others;
-    top->walk([&](Operation *op) {
-      if (reader->isMaterializable(op) && !isLeftOut(op))
-        others.push_back(op);
-    });
     for (Operation *op : others)
-      if (failed(reader->materialize(op, [](Operation *) { return true; }))) {
+      if (failed(read(op))) {
+        // It may use placeholders that die with the reader.
         top->dropAllReferences();
         return readingFailed(diagnostics.take());
       }
+    if (options.verify && failed(verifyWhatIsThere()))
+      return readingFailed(diagnostics.take());
     return absl::OkStatus();
   }
 
@@ -92,8 +100,7 @@ public:
       return entry.status.ok() ? absl::StatusOr<Operation *>(entry.op)
                                : entry.status;
     DiagnosticCapture diagnostics(context);
-    if (failed(
-            reader->materialize(entry.op, [](Operation *) { return true; }))) {
+    if (failed(read(entry.op))) {
       // It may use placeholders that die with the reader.
       entry.op->dropAllReferences();
       for (Region &region : entry.op->getRegions())
@@ -105,12 +112,68 @@ public:
     return entry.op;
   }
 
-  /// Whether it can be asked for by its name, and nothing needs it before.
-  bool isLeftOut(Operation *op) {
-    auto name = op->getAttrOfType<StringAttr>(SymbolTable::getSymbolAttrName());
-    if (!name || op->getParentOp() != top || !op->use_empty())
-      return false;
-    return symbols.lookup(name.getValue()).op == op;
+  /// Whether it is a symbol of the module, or of what is no module, and nothing
+  /// else can refer to its results.
+  static bool mayBeLeftOut(Operation *op) {
+    // The reader puts what it reads into a module of its own.
+    Operation *parent = op->getParentOp(), *ofReader = parent->getParentOp();
+    if (!ofReader)
+      return !isa<ModuleOp>(op);
+    return !ofReader->getParentOp() && op->getNumResults() == 0 &&
+           op->getAttrOfType<StringAttr>(SymbolTable::getSymbolAttrName());
+  }
+
+  /// Reads the regions of an operation that was left out.
+  LogicalResult read(Operation *op) {
+    if (failed(reader->materialize(op, [](Operation *) { return true; })))
+      return failure();
+    if (!summary.hasUsesInOrder)
+      orderUses(op);
+    return success();
+  }
+
+  /// Gives the uses of what is defined in the operation's regions the order
+  /// that bytes without an order of their own stand for, from the last to the
+  /// first. MLIR's reader does so only with what it reads at the top.
+  static void orderUses(Operation *root) {
+    llvm::DenseMap<Operation *, unsigned> places;
+    root->walk<WalkOrder::PreOrder>([&](Operation *op) {
+      places.try_emplace(op, static_cast<unsigned>(places.size()));
+    });
+    llvm::SmallVector<std::pair<uint64_t, unsigned>> uses;
+    llvm::SmallVector<unsigned> order;
+    auto orderUsesOf = [&](Value value) {
+      uses.clear();
+      for (OpOperand &use : value.getUses())
+        uses.push_back({bytecode::getUseID(use, places.lookup(use.getOwner())),
+                        static_cast<unsigned>(uses.size())});
+      // As they are, unless a use came before the definition.
+      if (llvm::is_sorted(uses, std::greater<>()))
+        return;
+      llvm::sort(uses, std::greater<>());
+      order.resize(uses.size());
+      for (auto [to, use] : llvm::enumerate(uses))
+        order[use.second] = static_cast<unsigned>(to);
+      value.shuffleUseList(order);
+    };
+    for (Region &region : root->getRegions())
+      region.walk<WalkOrder::PreOrder>([&](Block *block) {
+        llvm::for_each(block->getArguments(), orderUsesOf);
+        for (Operation &op : *block)
+          llvm::for_each(op.getResults(), orderUsesOf);
+      });
+  }
+
+  /// Verifies the module without what was left out of it.
+  LogicalResult verifyWhatIsThere() {
+    if (reader->getNumOpsToMaterialize() == 0)
+      return verify(top);
+    if (failed(verify(top, /*verifyRecursively=*/false)))
+      return failure();
+    for (Operation &op : *top.getBody())
+      if (!reader->isMaterializable(&op) && failed(verify(&op)))
+        return failure();
+    return success();
   }
 
   /// Drops what was not read: MLIR's reader asks for that before it dies.
@@ -118,16 +181,16 @@ public:
     if (!reader)
       return;
     DiagnosticCapture diagnostics(context);
-    (void)reader->finalize([](Operation *op) {
-      // Of what was opened and is not valid.
-      op->dropAllUses();
-      return false;
-    });
+    dropUnread(*reader);
     reader.reset();
   }
 
   OwningOpRef<ModuleOp> release() {
     finish();
+    // What became of them is no symbol of the module.
+    for (auto &entry : symbols)
+      if (!entry.second.status.ok())
+        entry.second.op->erase();
     top->remove();
     return OwningOpRef<ModuleOp>(std::exchange(top, ModuleOp()));
   }

@@ -34,12 +34,24 @@ using namespace mlir;
 namespace ctxpool {
 namespace {
 
-/// Reads the bytes in a context of their own and compares.
-absl::Status checkBytes(Operation *op, const SerializedModule &bytes) {
+/// Reads the bytes in a context of their own and compares. That of the operation
+/// would keep what is read, and other threads may be reading it.
+absl::Status checkBytes(Operation *op, const detail::WritingSummary &summary,
+                        const SerializedModule &bytes) {
   MLIRContext *context = op->getContext();
   MLIRContext scratch(context->getDialectRegistry(),
                       MLIRContext::Threading::DISABLED);
   scratch.allowUnregisteredDialects(context->allowsUnregisteredDialects());
+  // A dialect that is not registered may come with one that is.
+  for (Dialect *dialect : summary.dialects)
+    scratch.getOrLoadDialect(dialect->getNamespace());
+  for (Dialect *dialect : summary.dialects)
+    if (!scratch.getLoadedDialect(dialect->getNamespace()))
+      return absl::FailedPreconditionError(absl::StrCat(
+          "cannot serialize the operation: whether MLIR's bytecode keeps it "
+          "shows in another context, and the dialect '",
+          dialect->getNamespace().str(),
+          "' is loaded into its own without being in its registry"));
   DeserializeOptions options;
   options.verify = false;
   absl::StatusOr<OwningOpRef<Operation *>> read =
@@ -86,7 +98,7 @@ writeOperation(Operation *op, const detail::WritingSummary &summary,
   SerializedModule module =
       detail::SerializedStorage::toModule(std::move(storage));
   if (summary.mayLose)
-    if (absl::Status status = checkBytes(op, module); !status.ok())
+    if (absl::Status status = checkBytes(op, summary, module); !status.ok())
       return status;
   return module;
 }
@@ -102,7 +114,7 @@ readOperation(const SerializedModule &module,
   // Where the order does not matter, MLIR's reader is a good deal faster if it
   // reads isolated operations after what is around them: it skips the sorting of
   // uses, for which it numbers all operations.
-  bool inParts = summary.readsInParts;
+  bool inParts = summary.readsInParts();
   ParserConfig config(&context, options.verify && !inParts);
   std::shared_ptr<llvm::SourceMgr> source = detail::makeSource(module);
   // As MLIR's own module around what it reads, for the verifier.

@@ -186,8 +186,16 @@ const void *Translator::buildOnce(codec::Reference source) {
   if (result || !isBuiltin)
     known[source.pointer] = result;
   if (result)
-    internedBytes += estimateBytes(source);
+    count(estimateBytes(source), result);
   return result;
+}
+
+void Translator::count(uint64_t bytes, const void *counterpart) {
+  // To look up small ones would cost more than to count them again.
+  constexpr uint64_t large = 512;
+  if (counted && bytes >= large && !counted->insert(counterpart).second)
+    return;
+  internedBytes += bytes;
 }
 
 const void *Translator::build(codec::Reference root) {

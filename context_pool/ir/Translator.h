@@ -123,6 +123,12 @@ public:
 
   const absl::Status &getStatus() const { return status; }
 
+  /// Large attributes that `attributes` has are not counted, and those that are
+  /// counted are added: for a destination that outlives the translator.
+  void countLargeOnce(llvm::DenseSet<const void *> &attributes) {
+    counted = &attributes;
+  }
+
   uint64_t getInternedBytes() const {
     return internedBytes + resources.getBytes();
   }
@@ -142,6 +148,7 @@ private:
   bool setBodies();
   void refuse(codec::Reference source, const char *why);
   const void *buildOnce(codec::Reference source);
+  void count(uint64_t bytes, const void *counterpart);
   const void *find(codec::Reference part);
   NameTranslation *buildName(mlir::Operation *op);
   bool translateParts(const codec::Record &record);
@@ -187,6 +194,7 @@ private:
   bool isCyclic = false;
   std::optional<DiagnosticCapture> diagnostics;
   uint64_t internedBytes = 0;
+  llvm::DenseSet<const void *> *counted = nullptr;
 };
 
 } // namespace ctxpool::detail

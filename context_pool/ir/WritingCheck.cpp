@@ -20,6 +20,7 @@
 #include "mlir/IR/OpDefinition.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DenseSet.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/MathExtras.h"
 
 #include <algorithm>
@@ -87,6 +88,13 @@ public:
   absl::Status status;
 
 private:
+  void noteDialect(Dialect *dialect) {
+    if (dialect && dialect != latestDialect && !isa<BuiltinDialect>(dialect) &&
+        !llvm::is_contained(summary.dialects, dialect))
+      summary.dialects.push_back(dialect);
+    latestDialect = dialect;
+  }
+
   /// Collects what an operation refers to.
   struct Sink {
     explicit Sink(Checker &owner) : checker(owner) {}
@@ -119,6 +127,7 @@ private:
     if (!info) {
       infos[key] = OperationInfo::of(op);
       info = infos.find(key);
+      noteDialect(op->getDialect());
     }
     Sink sink(*this);
     info->writeProperties(op, sink, /*nameless=*/false);
@@ -230,6 +239,7 @@ private:
     summary.mayLose |= inText && isFragile(value);
     bool isText = inText;
     if (!isa<BuiltinDialect>(value.getDialect())) {
+      noteDialect(&value.getDialect());
       codec::Record record;
       absl::Status encoded;
       if constexpr (std::is_same_v<AttributeOrType, Type>)
@@ -338,6 +348,7 @@ private:
   /// Whose attributes and types are being added.
   Operation *current = nullptr;
   WritingSummary summary;
+  Dialect *latestDialect = nullptr;
   uint64_t regionDepth = 0, textDepth = 0;
   /// The last region that saw another one, and that one.
   Region *lastUser = nullptr, *lastSeen = nullptr;

@@ -20,8 +20,10 @@
 #include "absl/status/statusor.h"
 
 #include <cstdint>
+#include <vector>
 
 namespace mlir {
+class Dialect;
 class Operation;
 } // namespace mlir
 
@@ -31,6 +33,9 @@ namespace ctxpool::detail {
 struct WritingSummary {
   /// Whether the bytes have to be compared with what they were made of.
   bool mayLose = false;
+  /// Those of the operations, attributes and types, each once, without the
+  /// builtin one and what is not registered.
+  std::vector<mlir::Dialect *> dialects;
   /// What the writer needs of the stack.
   uint64_t stackBytes = 0;
 };

@@ -91,8 +91,7 @@ struct ContextPoolOptions {
 /// Counts since the pool was created, but for the last three, which are of the
 /// moment. `live == idle + leased`,
 /// `leases == threadLocalHits + sharedHits + foregroundClones`, and
-/// `clones == foregroundClones + backgroundClones`, but for clones of
-/// `prewarm`, which count as background.
+/// `clones == foregroundClones + backgroundClones`.
 struct ContextPoolStats {
   uint64_t leases = 0;          ///< Leases handed out.
   uint64_t threadLocalHits = 0; ///< ... from the thread's own slot.
@@ -106,9 +105,10 @@ struct ContextPoolStats {
   uint64_t discarded = 0;      ///< ... since a lease called retire().
   uint64_t abandoned = 0;      ///< Contexts given up by abandon().
 
-  uint64_t foregroundClones = 0;    ///< Contexts made on an acquiring thread.
-  uint64_t backgroundClones = 0;    ///< Contexts made elsewhere.
-  uint64_t foregroundDestroyed = 0; ///< ... destroyed on a releasing thread.
+  uint64_t foregroundClones = 0; ///< Contexts made by `acquire`.
+  uint64_t backgroundClones = 0; ///< ... by the refill thread or `prewarm`.
+  /// Contexts destroyed by threads that returned them, exited or ran `prewarm`.
+  uint64_t foregroundDestroyed = 0;
   uint64_t lockAcquisitions = 0; ///< Times that a lease took the pool's lock.
 
   size_t live = 0;   ///< Contexts that can be used.
@@ -166,8 +166,14 @@ public:
   absl::StatusOr<mlir::PassManager *> getPassManager(llvm::StringRef pipeline);
 
   /// Brings IR into the context, as the functions of ModuleTransfer.h do, and
-  /// charges the lease with what stays there. Which thread may use the source
-  /// is said there.
+  /// charges the lease with what stays there when it ends: not with the data of
+  /// resource blobs, which is dropped. Which thread may use the source is said
+  /// there.
+  ///
+  /// The charge may be too high where the context knows the IR from earlier
+  /// leases: `cloneIn` charges attributes of half a kilobyte and more once in the
+  /// life of a context, and smaller ones in each call; `deserialize` charges
+  /// the size of the bytes in each.
   absl::StatusOr<mlir::OwningOpRef<mlir::Operation *>>
   cloneIn(mlir::Operation *source);
   absl::StatusOr<mlir::OwningOpRef<mlir::Operation *>>
@@ -178,16 +184,17 @@ public:
   deserialize(const SerializedModule &bytes, const DeserializeOptions &options);
 
   /// Parses a module from MLIR's text or bytecode, verifies it unless told not
-  /// to, and charges the lease with the size of the text. `name` is that of
-  /// locations. What was diagnosed is in the status, and among
-  /// `takeDiagnostics`.
+  /// to, and charges the lease with the size of the text, without that of
+  /// resource blobs. `name` is that of locations. What was diagnosed is in the
+  /// status, and among `takeDiagnostics`.
   ///
   /// Bytecode is read as by `deserialize`: what is diagnosed is in the status
   /// alone. MLIR's parser is not made for hostile text: some ends the process.
   ///
   /// Errors: InvalidArgument   - not a valid module; the message has MLIR's. Also
-  ///                             a resource whose alignment is zero, for which
-  ///                             MLIR would end the process.
+  ///                             where the text has a resource of a dialect,
+  ///                             used or not, whose alignment is zero: MLIR
+  ///                             would end the process for one that is used.
   ///         NotFound          - (parseFile) the file cannot be read.
   ///         ResourceExhausted - no thread with the stack that bytecode needs.
   absl::StatusOr<mlir::OwningOpRef<mlir::ModuleOp>>

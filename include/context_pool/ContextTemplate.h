@@ -132,10 +132,9 @@ class ContextTemplate {
 public:
   /// Builds a template, and loads its dialects once to learn their order.
   ///
-  /// Errors: InvalidArgument - `preload` names a dialect that is not
-  /// registered;
-  ///                           `preloadForPipeline` is not a pipeline (the
-  ///                           message has MLIR's).
+  /// Errors: InvalidArgument - `preload` names a dialect that is not registered,
+  ///                           or `preloadForPipeline` is not a pipeline; the
+  ///                           message has MLIR's.
   static absl::StatusOr<std::shared_ptr<const ContextTemplate>>
   create(ContextTemplateOptions options);
 

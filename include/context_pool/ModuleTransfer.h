@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace llvm {
@@ -175,8 +176,9 @@ struct SerializeOptions {
 /// The operation as bytecode of MLIR's newest version, for any reader of MLIR.
 ///
 /// Bytes that would read back as other IR are not returned: where the IR has
-/// what MLIR's bytecode loses, the bytes are read in a context of their own and
-/// compared, locations included. All other IR is not read back. The format has no
+/// what MLIR's bytecode loses, the bytes are read in a context of their own, made
+/// from the registry of the operation's, and compared, locations included. All
+/// other IR is not read back. The format has no
 /// other place for what is lost, which every reader of MLIR would find, so that
 /// these are refused:
 ///   - a distinct attribute in several attributes of which at least one is
@@ -204,7 +206,11 @@ struct SerializeOptions {
 /// Thread safety: as `cloneInto`.
 /// Errors:        FailedPrecondition - bytecode cannot hold the operation; the
 ///                  message names what would be lost, by operation and
-///                  attribute, or the operation and the size of the text.
+///                  attribute, or the operation and the size of the text. Or
+///                  whether something is lost cannot be seen, for a dialect
+///                  that is used was loaded by its C++ type, or made at run
+///                  time, and is not in the context's registry; the message
+///                  names it.
 ///                InvalidArgument - an operation uses a value or branches to a
 ///                  block that it does not see: from outside of the whole or of
 ///                  an isolated operation, or from within another region.
@@ -259,8 +265,21 @@ loadSerialized(std::unique_ptr<llvm::MemoryBuffer> buffer);
 
 /// Reads of a module only the functions, or other symbols, that are asked for.
 ///
-/// Symbols that can be left out are those whose regions are isolated from
-/// above; all others are there from the beginning.
+/// Symbols that can be left out are those whose regions are isolated from above
+/// and that have no results; all others are there from the beginning. So is the
+/// whole module where a dialect noted its version in the bytes: the dialect may
+/// upgrade what is read, and MLIR lets it do that only once, with what is read
+/// first. No dialect of upstream's does.
+///
+/// With `verify`, what is there from the beginning is verified by `open`, and
+/// each other symbol as it is read. A verifier that looks into another symbol
+/// sees one that was not read as empty, and whether a symbol's references to
+/// others are right is the module's to verify, which is done for what is there
+/// from the beginning alone.
+///
+/// Not guaranteed: the order of use lists that the bytes have for values in a
+/// symbol that was left out first. MLIR's reader does not tell it; the uses are
+/// in the order of bytes that have none, the last use first.
 ///
 /// Thread safety: confined to one thread, which is also the one that may use
 ///                the context. Destroy it before the context.
@@ -270,7 +289,8 @@ public:
   /// regions yet.
   ///
   /// Errors: as `deserialize`, and
-  ///         InvalidArgument - the bytes are not one `builtin.module`.
+  ///         InvalidArgument - the bytes are not one `builtin.module`; or what is
+  ///                           there from the beginning does not verify.
   static absl::StatusOr<std::unique_ptr<LazyModule>>
   open(SerializedModule bytes, mlir::MLIRContext &context,
        const DeserializeOptions &options = {});
@@ -285,15 +305,19 @@ public:
   /// was asked for.
   ///
   /// Ownership: the module's.
-  /// Errors:    NotFound        - no such symbol.
-  ///            InvalidArgument - its bytes are not valid.
+  /// Errors:    NotFound          - no such symbol.
+  ///            InvalidArgument   - its bytes are not valid, or it does not
+  ///                                verify. Each call for it says so again, and
+  ///                                what is left of it is not to be used.
+  ///            ResourceExhausted - no thread with the stack that is needed.
   absl::StatusOr<mlir::Operation *> materialize(llvm::StringRef symbol);
 
   /// The module with what has been read so far.
   mlir::ModuleOp getModule() const;
 
   /// Ends the reading, and hands out the module with what has been read; all
-  /// other symbols are erased from it. No call but the destructor may follow.
+  /// other symbols, those that could not be read among them, are erased from it.
+  /// No call but the destructor may follow.
   mlir::OwningOpRef<mlir::ModuleOp> release();
 
 private:

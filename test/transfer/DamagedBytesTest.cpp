@@ -305,7 +305,7 @@ TEST_F(LazyModuleTest, WhatNobodyCanAskForIsThereFromTheBeginning) {
     "t.region"() ({
       func.func @nested() { return }
     }) : () -> ()
-    "builtin.module"() ({}) : () -> ()
+    module {}
     func.func @named() { return }
     )");
   ASSERT_TRUE(module);

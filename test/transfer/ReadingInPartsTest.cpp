@@ -45,7 +45,7 @@ protected:
     CTXPOOL_ASSERT_OK_AND_ASSIGN(bytes, serialize(module));
     CTXPOOL_ASSERT_OK_AND_ASSIGN(
         summary, ctxpool::detail::checkBytecode(bytes.getBytes()));
-    EXPECT_EQ(summary.readsInParts, inParts);
+    EXPECT_EQ(summary.readsInParts(), inParts);
     OwningOpRef<Operation *> expected = readWithMlir(bytes, *destination);
     for (bool verified : {false, true}) {
       DeserializeOptions options;
