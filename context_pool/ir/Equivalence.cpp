@@ -13,6 +13,8 @@
 #include "context_pool/ir/Symbols.h"
 
 #include "context_pool/codec/Encoder.h"
+#include "context_pool/support/Fork.h"
+#include "context_pool/support/Mutex.h"
 
 #include "absl/strings/str_cat.h"
 #include "mlir/IR/Block.h"
@@ -32,7 +34,6 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <vector>
@@ -65,6 +66,7 @@ struct Difference {
     Successor,
     RegionCount,
     BlockCount,
+    BlockUse,
     ArgumentCount,
     ArgumentType,
     ArgumentLocation,
@@ -496,17 +498,22 @@ bool Comparison::compareOperations(Operation *lhs, Operation *rhs) {
     return differ(Kind::OperandCount);
   for (unsigned i = 0; i != operands; ++i) {
     Value left = lhs->getOperand(i), right = rhs->getOperand(i);
-    if (!isSameUse(left.getAsOpaquePointer(), left.getType(),
-                   right.getAsOpaquePointer(), right.getType(), i))
+    if (LLVM_UNLIKELY(!left || !right)
+            ? left != right
+            : !isSameUse(left.getAsOpaquePointer(), left.getType(),
+                         right.getAsOpaquePointer(), right.getType(), i))
       return differ(Kind::Operand, i);
   }
   unsigned successors = lhs->getNumSuccessors();
   if (successors != rhs->getNumSuccessors())
     return differ(Kind::SuccessorCount);
-  for (unsigned i = 0; i != successors; ++i)
-    if (!isSameUse(lhs->getSuccessor(i), Type(), rhs->getSuccessor(i), Type(),
-                   i))
+  for (unsigned i = 0; i != successors; ++i) {
+    Block *left = lhs->getSuccessor(i), *right = rhs->getSuccessor(i);
+    if (LLVM_UNLIKELY(!left || !right)
+            ? left != right
+            : !isSameUse(left, Type(), right, Type(), i))
       return differ(Kind::Successor, i);
+  }
   unsigned results = lhs->getNumResults();
   if (results != rhs->getNumResults())
     return differ(Kind::ResultCount);
@@ -566,8 +573,11 @@ bool Comparison::enterRegion(Level &level) {
   auto lhsIt = lhs.begin(), lhsEnd = lhs.end();
   auto rhsIt = rhs.begin(), rhsEnd = rhs.end();
   for (; lhsIt != lhsEnd && rhsIt != rhsEnd; ++lhsIt, ++rhsIt)
-    if (!define(&*lhsIt, &*rhsIt))
-      return differ(Kind::BlockCount, level.region);
+    if (!define(&*lhsIt, &*rhsIt)) {
+      difference.lhsBlock = &*lhsIt;
+      difference.rhsBlock = &*rhsIt;
+      return differ(Kind::BlockUse);
+    }
   if (lhsIt != lhsEnd || rhsIt != rhsEnd)
     return differ(Kind::BlockCount, level.region);
   level.lhsBlock = level.rhsBlock = nullptr;
@@ -867,12 +877,18 @@ std::string count(size_t number, const char *what) {
 }
 
 std::string describeBlock(Block *block) {
+  if (!block)
+    return "null";
   Region *region = block->getParent();
+  if (!region || !region->getParentOp())
+    return "a block of no operation";
   unsigned index = std::distance(region->begin(), Region::iterator(block));
   return absl::StrCat("region ", region->getRegionNumber(), ", block ", index);
 }
 
 std::string describeValue(Value value) {
+  if (!value)
+    return "null";
   if (auto result = dyn_cast<OpResult>(value)) {
     Operation *op = result.getOwner();
     std::string text =
@@ -1044,6 +1060,11 @@ std::string Comparison::describeAttributes(DictionaryFilter &lhs,
   return "attributes differ";
 }
 
+/// Held across forks: a child may compare, whatever threads of the parent do.
+Mutex conversionMutex;
+[[maybe_unused]] const int conversionIsHeld =
+    detail::holdAcrossForks<conversionMutex>();
+
 std::string Comparison::describeProperties() {
   Operation *lhs = difference.lhs, *rhs = difference.rhs;
   bool nameless = lhsSymbols.isNameless(lhs) && Symbols::getInherentName(lhs);
@@ -1065,8 +1086,7 @@ std::string Comparison::describeProperties() {
   }
   // What is left has no attribute yet, and is given one: of messages alone, and
   // of one at a time, since a context may not be made for several threads.
-  static std::mutex mutex;
-  std::lock_guard<std::mutex> lock(mutex);
+  MutexLock lock(conversionMutex);
   return describeProperties(lhs->getPropertiesAsAttribute(),
                             rhs->getPropertiesAsAttribute(), nameless);
 }
@@ -1145,6 +1165,8 @@ std::string Comparison::describeDifference() {
     return absl::StrCat("region ", index, ": ", count(blocks(lhs), "block"),
                         " vs ", blocks(rhs));
   }
+  case Kind::BlockUse:
+    return "the block was a successor before in places that differ";
   case Kind::ArgumentCount:
     return absl::StrCat(
         count(difference.lhsBlock->getNumArguments(), "argument"), " vs ",

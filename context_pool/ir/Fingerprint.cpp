@@ -182,7 +182,8 @@ enum OperationParts : unsigned {
 ///     first occurrence the name or the digest;
 ///   - values and blocks are numbered where they first occur, whether that is
 ///     their definition or an earlier use, and are written as the distance from
-///     the next number, 0 if they are new;
+///     the next number, 0 if they are new, and one more than that number if
+///     they are null;
 ///   - lists have their length; a block ends with a name of index 0.
 struct Fingerprinter::Impl {
   absl::StatusOr<Fingerprint> compute(Operation *root,
@@ -251,8 +252,12 @@ private:
     stream.writeDigest(*result.digest);
   }
 
-  /// Writes a use of a value or a block.
+  /// Writes a use of a value or a block, which may be null.
   void writeUse(const void *pointer, Type type) {
+    if (LLVM_UNLIKELY(!pointer)) {
+      stream.writeVarInt(uint64_t(nextNumber) + 1);
+      return;
+    }
     Number &number = numbers[pointer];
     if (LLVM_LIKELY(number.run == run)) {
       stream.writeVarInt(nextNumber - number.number);
@@ -407,7 +412,7 @@ void Fingerprinter::Impl::writeOperation(Operation *op) {
     stream.writeVarInt(op->getNumOperands());
     for (OpOperand &operand : op->getOpOperands()) {
       Value value = operand.get();
-      writeUse(value.getAsOpaquePointer(), value.getType());
+      writeUse(value.getAsOpaquePointer(), value ? value.getType() : Type());
     }
   }
   if (parts & HasSuccessors) {
