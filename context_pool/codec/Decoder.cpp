@@ -30,8 +30,6 @@ using namespace mlir;
 namespace ctxpool::codec {
 namespace {
 
-std::string toStdString(StringRef string) { return string.str(); }
-
 StringRef nameOf(Attribute attribute) {
   return attribute.getAbstractAttribute().getName();
 }
@@ -271,9 +269,9 @@ Dialect *loadDialect(MLIRContext &context, StringRef name) {
 
 absl::Status missingDialect(StringRef dialect, StringRef what, StringRef name) {
   return absl::FailedPreconditionError(
-      absl::StrCat("dialect '", toStdString(dialect),
-                   "' is not registered in the destination, and ",
-                   toStdString(what), " '", toStdString(name), "' needs it"));
+      absl::StrCat("dialect '", dialect.str(),
+                   "' is not registered in the destination, and ", what.str(),
+                   " '", name.str(), "' needs it"));
 }
 
 Attribute decode(Attribute source, MLIRContext &destination, Parts &parts,

@@ -55,13 +55,7 @@ public:
   }
 
   void writeVarInt(uint64_t value) {
-    uint8_t *next = reserve(10);
-    while (LLVM_UNLIKELY(value >= 0x80)) {
-      *next++ = static_cast<uint8_t>(value) | 0x80;
-      value >>= 7;
-    }
-    *next++ = static_cast<uint8_t>(value);
-    cursor = next;
+    cursor = codec::writeVarIntTo(reserve(codec::maxVarIntSize), value);
   }
 
   void writeRaw(const void *data, size_t count) {
@@ -98,14 +92,8 @@ public:
       return;
     }
     // One byte was left, and more are needed.
-    uint8_t bytes[10];
-    unsigned used = 0;
-    for (uint64_t value = count;; value >>= 7) {
-      bool more = value >= 0x80;
-      bytes[used++] = static_cast<uint8_t>(value) | (more ? 0x80 : 0);
-      if (!more)
-        break;
-    }
+    uint8_t bytes[codec::maxVarIntSize];
+    size_t used = codec::writeVarIntTo(bytes, count) - bytes;
     reserve(used);
     uint8_t *begin = buffer.data() + position;
     std::memmove(begin + used, begin + 1, count);

@@ -9,6 +9,7 @@
 #include "context_pool/ir/ResourceTransfer.h"
 
 #include "context_pool/codec/Decoder.h"
+#include "context_pool/codec/Encoder.h"
 #include "context_pool/support/Fork.h"
 #include "context_pool/support/Mutex.h"
 
@@ -140,7 +141,7 @@ public:
   FailureOr<bool> parseAsBool() const override {
     if (kind != AsmResourceEntryKind::Bool)
       return emitError() << "not a boolean resource";
-    return boolean;
+    return !data.empty() && data.front() != 0;
   }
   FailureOr<std::string> parseAsString() const override {
     if (kind != AsmResourceEntryKind::String)
@@ -158,59 +159,30 @@ public:
   }
 
   bool isSame(const ResourceEntry &other) const {
-    return kind == other.kind && boolean == other.boolean &&
-           data == other.data && alignment == other.alignment;
+    return kind == other.kind && data == other.data &&
+           alignment == other.alignment;
   }
 
   StringRef key;
   Location location;
   AsmResourceEntryKind kind = AsmResourceEntryKind::Blob;
-  bool boolean = false;
   std::vector<char> data;
   size_t alignment = 1;
-};
-
-/// Takes the contents of the one resource that it is given.
-class EntryBuilder final : public AsmResourceBuilder {
-public:
-  explicit EntryBuilder(ResourceEntry &target) : entry(target) {}
-
-  void buildBool(StringRef, bool value) override {
-    begin(AsmResourceEntryKind::Bool);
-    entry.boolean = value;
-  }
-  void buildString(StringRef, StringRef value) override {
-    begin(AsmResourceEntryKind::String);
-    entry.data.assign(value.begin(), value.end());
-  }
-  void buildBlob(StringRef, ArrayRef<char> value, uint32_t alignment) override {
-    begin(AsmResourceEntryKind::Blob);
-    entry.data.assign(value.begin(), value.end());
-    entry.alignment = alignment;
-  }
-
-  bool found = false;
-
-private:
-  void begin(AsmResourceEntryKind kind) {
-    found = true;
-    entry.kind = kind;
-  }
-  ResourceEntry &entry;
 };
 
 const OpAsmDialectInterface *interfaceOf(Dialect *dialect) {
   return dialect->getRegisteredInterface<OpAsmDialectInterface>();
 }
 
-/// Reads what a dialect that has an interface for it tells of a resource. False
-/// where that is nothing.
+/// False where there is nothing.
 bool read(const AsmDialectResourceHandle &handle, ResourceEntry &contents) {
-  EntryBuilder builder(contents);
-  SetVector<AsmDialectResourceHandle> handles;
-  handles.insert(handle);
-  interfaceOf(handle.getDialect())->buildResources(nullptr, handles, builder);
-  return builder.found;
+  return codec::readResource(
+      handle,
+      [&](AsmResourceEntryKind kind, ArrayRef<char> data, uint32_t alignment) {
+        contents.kind = kind;
+        contents.data.assign(data.begin(), data.end());
+        contents.alignment = alignment;
+      });
 }
 
 bool isSameOther(const AsmDialectResourceHandle &source,
