@@ -17,8 +17,10 @@
 #include "mlir/AsmParser/AsmParser.h"
 #include "mlir/Bytecode/BytecodeImplementation.h"
 #include "mlir/IR/BuiltinAttributeInterfaces.h"
+#include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/BuiltinDialect.h"
 #include "mlir/IR/BuiltinTypes.h"
+#include "llvm/ADT/DenseSet.h"
 #include "llvm/Support/raw_ostream.h"
 
 #include <cstring>
@@ -27,8 +29,6 @@ using namespace mlir;
 
 namespace ctxpool::codec {
 namespace {
-
-std::string toStdString(StringRef string) { return string.str(); }
 
 StringRef nameOf(Attribute attribute) {
   return attribute.getAbstractAttribute().getName();
@@ -59,6 +59,54 @@ bool isSame(const Record &record, ArrayRef<Reference> references,
   return true;
 }
 
+/// Whether all that `result` is made of is what `source` is made of. Their
+/// parts are in two contexts, and may come back to them.
+absl::Status checkWhole(Type source, Type result) {
+  SmallVector<std::pair<Reference, Reference>> stack{
+      {Reference::to(source), Reference::to(result)}};
+  llvm::DenseSet<std::pair<const void *, const void *>> met;
+  Record left, right;
+  auto write = [](Reference value, Record &record) {
+    return value.kind == Reference::Kind::Type
+               ? encodeStructure(value.getType(), record)
+               : encode(value.getAttribute(), record);
+  };
+  auto differ = [&] {
+    return refuse(source, "its dialect parses what it prints as something "
+                          "else");
+  };
+  while (!stack.empty()) {
+    auto [lhs, rhs] = stack.pop_back_val();
+    if (lhs.kind != rhs.kind || !lhs.pointer != !rhs.pointer)
+      return differ();
+    if (!lhs.pointer || !met.insert({lhs.pointer, rhs.pointer}).second)
+      continue;
+    for (auto [value, record] : {std::pair(lhs, &left), std::pair(rhs, &right)})
+      if (absl::Status encoded = write(value, *record); !encoded.ok())
+        return encoded;
+    // The text has the identity of the one and the name of the other.
+    if (!left.handles.empty() || (lhs.kind == Reference::Kind::Attribute &&
+                                  isa<DistinctAttr>(lhs.getAttribute())))
+      return refuse(source, "it has to go through its text, which loses a "
+                            "distinct attribute or a resource");
+    if (left.bytes != right.bytes ||
+        left.references.size() != right.references.size())
+      return differ();
+    for (auto parts : llvm::zip_equal(left.references, right.references)) {
+      auto [part, counterpart] = parts;
+      // What the record owns goes with it.
+      if (part.kind == Reference::Kind::Bytes &&
+          counterpart.kind == Reference::Kind::Bytes) {
+        if (part.getBytes() != counterpart.getBytes())
+          return differ();
+      } else {
+        stack.push_back({part, counterpart});
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
 /// A type that may refer to itself has no order in which its parts could be
 /// built. Its text ends where it comes back to itself, and its parser knows how
 /// to begin with it.
@@ -79,7 +127,9 @@ Type decodeMutable(Type source, MLIRContext &destination,
   if (!result && status.ok())
     status = refuse(source, "its text does not parse there, where another type "
                             "may have its name");
-  return result;
+  if (status.ok())
+    status = checkWhole(source, result);
+  return status.ok() ? result : Type();
 }
 
 template <typename AttributeOrType>
@@ -219,9 +269,9 @@ Dialect *loadDialect(MLIRContext &context, StringRef name) {
 
 absl::Status missingDialect(StringRef dialect, StringRef what, StringRef name) {
   return absl::FailedPreconditionError(
-      absl::StrCat("dialect '", toStdString(dialect),
-                   "' is not registered in the destination, and ",
-                   toStdString(what), " '", toStdString(name), "' needs it"));
+      absl::StrCat("dialect '", dialect.str(),
+                   "' is not registered in the destination, and ", what.str(),
+                   " '", name.str(), "' needs it"));
 }
 
 Attribute decode(Attribute source, MLIRContext &destination, Parts &parts,

@@ -34,9 +34,7 @@ public:
   virtual mlir::Attribute find(mlir::Attribute part) = 0;
   virtual mlir::Type find(mlir::Type part) = 0;
 
-  /// The resource with the contents of that one. `record`, at most one of
-  /// whose handles is that one, has the contents of resources of an unusual
-  /// kind.
+  /// The resource with the contents of that one.
   virtual absl::Status
   findResource(const mlir::AsmDialectResourceHandle &handle,
                mlir::AsmDialectResourceHandle &result) = 0;
@@ -52,7 +50,8 @@ public:
 /// accessors; the rest from a record by its dialect's bytecode interface, or,
 /// where the dialect has none, by its parser from what its printer printed. The
 /// last is checked by encoding the result, for a parser may drop what its
-/// printer prints.
+/// printer prints; of a type that may be a part of itself, with all that it is
+/// made of.
 ///
 /// `destination` has to have a handler for diagnostics that keeps them from
 /// being printed; they say why something could not be built.

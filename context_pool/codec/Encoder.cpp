@@ -29,8 +29,6 @@ using namespace mlir;
 namespace ctxpool::codec {
 namespace {
 
-std::string toStdString(StringRef string) { return string.str(); }
-
 /// Whether the record refers to every immediate sub-element of the value, as
 /// often as it occurs there.
 template <typename AttributeOrType>
@@ -90,42 +88,32 @@ absl::Status encodeOfDialect(AttributeOrType value, Record &record,
   return detail::encodePrinted(value, record, namesErrors);
 }
 
-/// Takes the contents of the one resource that it is given.
+/// Hands on the one resource that it is given.
 class ResourceReader final : public AsmResourceBuilder {
 public:
-  explicit ResourceReader(Record &target) : record(target) {}
+  explicit ResourceReader(TakeResource target) : take(target) {}
 
   void buildBool(StringRef, bool data) override {
-    begin(2);
-    record.writeByte(data);
+    char byte = data;
+    give(AsmResourceEntryKind::Bool, {&byte, 1});
   }
   void buildString(StringRef, StringRef data) override {
-    begin(3);
-    write({data.data(), data.size()});
+    give(AsmResourceEntryKind::String, {data.data(), data.size()});
   }
-  void buildBlob(StringRef, ArrayRef<char> data,
-                 uint32_t dataAlignment) override {
-    begin(1);
-    record.writeVarInt(dataAlignment);
-    write(data);
+  void buildBlob(StringRef, ArrayRef<char> data, uint32_t alignment) override {
+    give(AsmResourceEntryKind::Blob, data, alignment);
   }
 
   bool found = false;
 
 private:
-  void begin(uint8_t kind) {
+  void give(AsmResourceEntryKind kind, ArrayRef<char> data,
+            uint32_t alignment = 1) {
     found = true;
-    record.writeByte(kind);
+    take(kind, data, alignment);
   }
 
-  /// The builder may drop the data when it returns.
-  void write(ArrayRef<char> data) {
-    char *copy = record.allocate(data.size());
-    std::copy(data.begin(), data.end(), copy);
-    record.writeData({copy, data.size()});
-  }
-
-  Record &record;
+  TakeResource take;
 };
 
 template <typename AttributeOrType>
@@ -141,7 +129,7 @@ std::string describeImpl(AttributeOrType value, size_t limit) {
       kind = value.getAbstractAttribute().getName();
     else
       kind = value.getAbstractType().getName();
-    return absl::StrCat("a large ", toStdString(kind));
+    return absl::StrCat("a large ", kind.str());
   }
   std::string text;
   llvm::raw_string_ostream stream(text);
@@ -215,6 +203,18 @@ bool isMutable(Type type) {
          !detail::isLiteralStruct(type);
 }
 
+bool readResource(const AsmDialectResourceHandle &handle, TakeResource take) {
+  auto *interface =
+      handle.getDialect()->getRegisteredInterface<OpAsmDialectInterface>();
+  if (!interface)
+    return false;
+  SetVector<AsmDialectResourceHandle> handles;
+  handles.insert(handle);
+  ResourceReader reader(take);
+  interface->buildResources(nullptr, handles, reader);
+  return reader.found;
+}
+
 absl::Status encodeResource(const AsmDialectResourceHandle &handle,
                             Record &record) {
   record.handles.push_back(handle);
@@ -233,18 +233,28 @@ absl::Status encodeResource(const AsmDialectResourceHandle &handle,
 
   // Every other kind tells its contents only to a printer.
   Dialect *dialect = handle.getDialect();
-  auto *interface = dialect->getRegisteredInterface<OpAsmDialectInterface>();
-  if (!interface)
+  if (!dialect->getRegisteredInterface<OpAsmDialectInterface>())
     return absl::FailedPreconditionError(absl::StrCat(
-        "cannot read a resource of dialect '",
-        toStdString(dialect->getNamespace()),
+        "cannot read a resource of dialect '", dialect->getNamespace().str(),
         "': the dialect has no interface that tells its contents"));
   record.writeString(dialect->getNamespace());
-  SetVector<AsmDialectResourceHandle> handles;
-  handles.insert(handle);
-  ResourceReader reader(record);
-  interface->buildResources(nullptr, handles, reader);
-  if (!reader.found)
+  bool found =
+      readResource(handle, [&](AsmResourceEntryKind kind, ArrayRef<char> data,
+                               uint32_t alignment) {
+        if (kind == AsmResourceEntryKind::Bool) {
+          record.writeByte(2);
+          record.writeByte(data.front());
+          return;
+        }
+        bool isBlob = kind == AsmResourceEntryKind::Blob;
+        record.writeByte(isBlob ? 1 : 3);
+        if (isBlob)
+          record.writeVarInt(alignment);
+        char *copy = record.allocate(data.size());
+        std::copy(data.begin(), data.end(), copy);
+        record.writeData({copy, data.size()});
+      });
+  if (!found)
     record.writeByte(0);
   return absl::OkStatus();
 }

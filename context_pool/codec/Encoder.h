@@ -18,6 +18,8 @@
 #include "context_pool/codec/Record.h"
 
 #include "absl/status/status.h"
+#include "mlir/IR/AsmState.h"
+#include "llvm/ADT/STLFunctionalExtras.h"
 
 #include <string>
 
@@ -110,6 +112,18 @@ absl::Status encodeStructure(mlir::Type type, Record &record);
 
 /// Whether the type may get its body after its creation, and refer to itself.
 bool isMutable(mlir::Type type);
+
+/// What a dialect tells of a resource: bytes, of a blob, a string or one that is
+/// a boolean. The bytes are gone when the call returns; `alignment` is that of a
+/// blob.
+using TakeResource =
+    llvm::function_ref<void(mlir::AsmResourceEntryKind kind,
+                            llvm::ArrayRef<char> data, uint32_t alignment)>;
+
+/// Hands out the contents of one resource of any dialect with an interface for
+/// that. False where it has none.
+bool readResource(const mlir::AsmDialectResourceHandle &handle,
+                  TakeResource take);
 
 /// Writes the contents of the resource into the record.
 absl::Status encodeResource(const mlir::AsmDialectResourceHandle &handle,

@@ -38,7 +38,7 @@ public:
   void decreaseIndent() override {}
 
   void printFloat(const APFloat &value) override {
-    // Text for a reader; the bits are noted beside it.
+    // Its place in the text; the bits follow the text.
     mark('f');
     floats.push_back(value);
   }

@@ -21,6 +21,7 @@
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringRef.h"
+#include "llvm/Support/Compiler.h"
 
 #include <cstdint>
 #include <memory>
@@ -28,14 +29,29 @@
 
 namespace ctxpool::codec {
 
-/// Writes `value` as LEB128: seven bits a byte, the lowest first.
-template <typename Bytes>
-inline void appendVarInt(Bytes &bytes, uint64_t value) {
-  while (value >= 0x80) {
-    bytes.push_back(static_cast<uint8_t>(value) | 0x80);
+/// What `writeVarIntTo` writes at most.
+constexpr size_t maxVarIntSize = 10;
+
+/// Writes `value` as LEB128, seven bits a byte, the lowest first, where there is
+/// room for that. The end of what was written.
+inline uint8_t *writeVarIntTo(uint8_t *to, uint64_t value) {
+  while (LLVM_UNLIKELY(value >= 0x80)) {
+    *to++ = static_cast<uint8_t>(value) | 0x80;
     value >>= 7;
   }
-  bytes.push_back(static_cast<uint8_t>(value));
+  *to++ = static_cast<uint8_t>(value);
+  return to;
+}
+
+/// The same at the end of a container.
+template <typename Bytes>
+inline void appendVarInt(Bytes &bytes, uint64_t value) {
+  if (LLVM_LIKELY(value < 0x80)) {
+    bytes.push_back(static_cast<uint8_t>(value));
+    return;
+  }
+  uint8_t written[maxVarIntSize];
+  bytes.append(written, writeVarIntTo(written, value));
 }
 
 /// Zigzag: small absolute values become small unsigned ones.

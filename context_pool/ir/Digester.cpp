@@ -60,11 +60,6 @@ Digest Digest::of(ArrayRef<uint8_t> contents) {
 bool Digest::ofSmall(Attribute attribute, Digest &digest) {
   // After the length and the form: what kind, of which type, and the value.
   uint8_t *next = digest.bytes + 1;
-  auto writeValue = [&](uint64_t value) {
-    for (; value >= 0x80; value >>= 7)
-      *next++ = static_cast<uint8_t>(value) | 0x80;
-    *next++ = static_cast<uint8_t>(value);
-  };
   TypeID id = attribute.getTypeID();
   *next++ = static_cast<uint8_t>(Form::Small);
   if (id == TypeID::get<IntegerAttr>()) {
@@ -79,7 +74,8 @@ bool Digest::ofSmall(Attribute attribute, Digest &digest) {
       *next++ = 4;
     }
     // Zigzag: the bits are all there.
-    writeValue(codec::toZigZag(value.getBitWidth() ? value.getSExtValue() : 0));
+    next = codec::writeVarIntTo(
+        next, codec::toZigZag(value.getBitWidth() ? value.getSExtValue() : 0));
   } else if (id == TypeID::get<StringAttr>()) {
     auto string = cast<StringAttr>(attribute);
     StringRef value = string.getValue();
@@ -100,7 +96,8 @@ bool Digest::ofSmall(Attribute attribute, Digest &digest) {
       *next++ = 9;
     else
       return false;
-    writeValue(number.getValue().bitcastToAPInt().getZExtValue());
+    next = codec::writeVarIntTo(
+        next, number.getValue().bitcastToAPInt().getZExtValue());
   } else {
     return false;
   }

@@ -8,664 +8,29 @@
 
 #include "context_pool/Equivalence.h"
 
-#include "context_pool/ir/OperationInfo.h"
-#include "context_pool/ir/PointerTable.h"
-#include "context_pool/ir/Symbols.h"
-
-#include "context_pool/codec/Encoder.h"
+#include "context_pool/ir/Comparison.h"
+#include "context_pool/support/Fork.h"
+#include "context_pool/support/Mutex.h"
 
 #include "absl/strings/str_cat.h"
-#include "mlir/IR/Block.h"
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/BuiltinDialect.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "mlir/IR/DialectResourceBlobManager.h"
-#include "mlir/IR/Operation.h"
 #include "mlir/IR/Region.h"
 #include "mlir/IR/SymbolTable.h"
 #include "llvm/ADT/APFloat.h"
 #include "llvm/ADT/APInt.h"
 #include "llvm/ADT/StringExtras.h"
-#include "llvm/Support/Compiler.h"
-#include "llvm/Support/raw_ostream.h"
 
 #include <algorithm>
-#include <cassert>
-#include <cstring>
-#include <mutex>
 #include <optional>
-#include <set>
-#include <vector>
 
 using namespace mlir;
 
 namespace ctxpool {
+namespace detail {
 namespace {
-
-using codec::Record;
-using codec::Reference;
-using detail::DictionaryFilter;
-using detail::OperationInfo;
-using detail::Symbols;
-
-/// What the first difference is; `Comparison::describe` makes text of it.
-struct Difference {
-  enum class Kind {
-    None,
-    /// An attribute or type cannot be encoded; the status tells.
-    Unreadable,
-    Name,
-    Registration,
-    OperandCount,
-    Operand,
-    ResultCount,
-    ResultType,
-    ResultUse,
-    SuccessorCount,
-    Successor,
-    RegionCount,
-    BlockCount,
-    ArgumentCount,
-    ArgumentType,
-    ArgumentLocation,
-    ArgumentUse,
-    OperationCount,
-    Properties,
-    Attributes,
-    Location,
-    Symbol,
-  };
-
-  Kind kind = Kind::None;
-  Operation *lhs = nullptr;
-  Operation *rhs = nullptr;
-  Block *lhsBlock = nullptr;
-  Block *rhsBlock = nullptr;
-  /// Of the operand, result, argument, successor or region.
-  unsigned index = 0;
-};
-
-/// Properties, or some attributes of an operation, as one record.
-struct Properties {
-  Record record;
-  codec::RecordSink sink{record};
-
-  codec::RecordSink &begin() {
-    record.clear();
-    sink.status = absl::OkStatus();
-    return sink;
-  }
-};
-
-/// Walks two operations side by side and stops at the first difference.
-///
-/// It compares what the fingerprint is made of, and agrees with it: values and
-/// blocks are paired where they first occur, which holds to the end exactly
-/// when their numbers by first occurrence agree; so are distinct attributes;
-/// and attributes are equal when their records are, which is when their digests
-/// are.
-class Comparison {
-public:
-  Comparison(Operation *lhs, Operation *rhs, const StructuralOptions &which)
-      : lhsRoot(lhs), rhsRoot(rhs), options(which),
-        lhsSymbols(lhs, which.symbols), rhsSymbols(rhs, which.symbols),
-        lhsEmpty(DictionaryAttr::get(lhs->getContext())),
-        rhsEmpty(DictionaryAttr::get(rhs->getContext())) {}
-
-  bool run();
-
-  /// Why `run` was false.
-  absl::Status describe();
-
-private:
-  using Kind = Difference::Kind;
-
-  struct Level {
-    Operation *lhs, *rhs;
-    unsigned region;
-    Block *lhsBlock, *rhsBlock;
-    Block::iterator lhsNext, rhsNext;
-  };
-
-  struct Name {
-    const void *other = nullptr;
-    OperationInfo info, otherInfo;
-  };
-
-  /// The other side of a value or a block.
-  struct Partner {
-    const void *pointer = nullptr;
-  };
-
-  bool differ(Kind kind, unsigned index = 0) {
-    difference.kind = kind;
-    difference.index = index;
-    return false;
-  }
-
-  enum class Answer { No, Yes, Unknown };
-  Answer isSameSmall(Attribute lhs, Attribute rhs);
-
-  bool isSame(Reference lhs, Reference rhs) {
-    if (!lhs.pointer || !rhs.pointer)
-      return lhs.pointer == rhs.pointer;
-    if (lhs.kind == Reference::Kind::Attribute &&
-        rhs.kind == Reference::Kind::Attribute) {
-      Answer answer = isSameSmall(lhs.getAttribute(), rhs.getAttribute());
-      if (answer != Answer::Unknown)
-        return answer == Answer::Yes;
-    }
-    if (auto *known = pairs.find(lhs.pointer))
-      if (known->pointer == rhs.pointer)
-        return true;
-    return isSameSlow(lhs, rhs);
-  }
-  bool isSame(Attribute lhs, Attribute rhs) {
-    return isSame(Reference::to(lhs), Reference::to(rhs));
-  }
-  bool isSame(Type lhs, Type rhs) {
-    return isSame(Reference::to(lhs), Reference::to(rhs));
-  }
-  bool isSameSlow(Reference lhs, Reference rhs);
-  bool encode(Reference reference, Operation *user, Symbols &symbols,
-              Record &record);
-  bool isSameDistinct(const void *lhs, const void *rhs);
-
-  bool isSameUse(const void *lhs, Type lhsType, const void *rhs, Type rhsType,
-                 unsigned index);
-  bool define(const void *lhs, const void *rhs);
-
-  bool compareOperations(Operation *lhs, Operation *rhs);
-  bool compareProperties(const Name &name, bool nameless);
-  bool compareRecords(Record &lhs, Record &rhs);
-  bool enterRegion(Level &level);
-  bool enterBlock(Level &level, Block *lhs, Block *rhs);
-  bool step();
-  bool comparePending();
-
-  std::string describePath(Operation *op);
-  std::string versus(Attribute lhs, Attribute rhs);
-  std::string versus(Type lhs, Type rhs);
-  std::string describeDifference();
-  std::string describeAttributes(DictionaryFilter &lhs, DictionaryFilter &rhs);
-  std::string describeProperties();
-  std::string describeProperties(Attribute lhs, Attribute rhs, bool nameless);
-
-  Operation *lhsRoot, *rhsRoot;
-  StructuralOptions options;
-  Symbols lhsSymbols, rhsSymbols;
-  DictionaryAttr lhsEmpty, rhsEmpty;
-  Difference difference;
-  absl::Status status;
-
-  /// The operations that hold what is being compared.
-  Operation *lhsUser = nullptr;
-  Operation *rhsUser = nullptr;
-
-  detail::PointerTable<Name> names;
-  /// Attributes and types found equal: the last partner of each of the left's.
-  detail::PointerTable<Partner> pairs;
-  /// Values and blocks.
-  detail::PointerTable<Partner, 6> values;
-  /// Those used before their definition, from the right's side.
-  struct Pending {
-    const void *lhs;
-    Type lhsType, rhsType;
-    /// The first use.
-    Operation *lhsUser, *rhsUser;
-    unsigned index;
-  };
-  llvm::DenseMap<const void *, Pending> pending;
-  llvm::DenseMap<const void *, const void *> distinctOfLhs, distinctOfRhs;
-  /// Pairs of which the left one has another partner by now.
-  std::set<std::pair<const void *, const void *>> otherPairs;
-  std::vector<Level> levels;
-  Properties lhsProperties, rhsProperties;
-};
-
-//===----------------------------------------------------------------------===//
-// Attributes and types
-//===----------------------------------------------------------------------===//
-
-bool Comparison::isSameDistinct(const void *lhs, const void *rhs) {
-  auto [lhsIt, lhsNew] = distinctOfLhs.try_emplace(lhs, rhs);
-  auto [rhsIt, rhsNew] = distinctOfRhs.try_emplace(rhs, lhs);
-  return lhsIt->second == rhs && rhsIt->second == lhs;
-}
-
-bool Comparison::encode(Reference reference, Operation *user, Symbols &symbols,
-                        Record &record) {
-  absl::Status encoded;
-  if (reference.kind == Reference::Kind::Type) {
-    encoded = codec::encodeStructure(reference.getType(), record);
-  } else {
-    Attribute attribute = reference.getAttribute();
-    auto symbol = dyn_cast<SymbolRefAttr>(attribute);
-    if (symbol && symbols.normalize()) {
-      record.clear();
-      symbols.encode(user, symbol, record);
-    } else {
-      encoded = codec::encode(attribute, record);
-    }
-  }
-  if (encoded.ok())
-    return true;
-  if (status.ok())
-    status = std::move(encoded);
-  return false;
-}
-
-/// The kinds that most modules have most of are compared faster than
-/// remembered.
-Comparison::Answer Comparison::isSameSmall(Attribute lhs, Attribute rhs) {
-  TypeID id = lhs.getTypeID();
-  if (id == TypeID::get<IntegerAttr>()) {
-    if (rhs.getTypeID() != id)
-      return Answer::No;
-    auto left = cast<IntegerAttr>(lhs), right = cast<IntegerAttr>(rhs);
-    APInt leftValue = left.getValue(), rightValue = right.getValue();
-    return leftValue.getBitWidth() == rightValue.getBitWidth() &&
-                   leftValue == rightValue &&
-                   isSame(left.getType(), right.getType())
-               ? Answer::Yes
-               : Answer::No;
-  }
-  if (id == TypeID::get<StringAttr>()) {
-    if (rhs.getTypeID() != id)
-      return Answer::No;
-    auto left = cast<StringAttr>(lhs), right = cast<StringAttr>(rhs);
-    // The type of a string may be any, and its depth as well.
-    if (!isa<NoneType>(left.getType()) || !isa<NoneType>(right.getType()))
-      return Answer::Unknown;
-    return left.getValue() == right.getValue() ? Answer::Yes : Answer::No;
-  }
-  if (id == TypeID::get<FloatAttr>()) {
-    if (rhs.getTypeID() != id)
-      return Answer::No;
-    auto left = cast<FloatAttr>(lhs), right = cast<FloatAttr>(rhs);
-    return left.getValue().bitwiseIsEqual(right.getValue()) &&
-                   isSame(left.getType(), right.getType())
-               ? Answer::Yes
-               : Answer::No;
-  }
-  return Answer::Unknown;
-}
-
-bool Comparison::isSameSlow(Reference lhsStart, Reference rhsStart) {
-  struct Pair {
-    Reference lhs, rhs;
-  };
-  SmallVector<Pair, 8> stack{{lhsStart, rhsStart}};
-  SmallVector<const void *, 8> added;
-  bool reachesSymbol = false;
-  std::optional<Record> lhsRecord, rhsRecord;
-  bool same = true;
-
-  while (!stack.empty() && same) {
-    auto [lhs, rhs] = stack.pop_back_val();
-    if (lhs.kind != rhs.kind) {
-      same = false;
-      break;
-    }
-    if (lhs.kind == Reference::Kind::Bytes) {
-      same = lhs.size == rhs.size &&
-             (lhs.pointer == rhs.pointer ||
-              std::memcmp(lhs.pointer, rhs.pointer, lhs.size) == 0);
-      continue;
-    }
-    if (!lhs.pointer || !rhs.pointer) {
-      same = lhs.pointer == rhs.pointer;
-      continue;
-    }
-    if (lhs.kind == Reference::Kind::Attribute) {
-      Answer answer = isSameSmall(lhs.getAttribute(), rhs.getAttribute());
-      if (answer != Answer::Unknown) {
-        same = answer == Answer::Yes;
-        continue;
-      }
-    }
-    Partner &partner = pairs[lhs.pointer];
-    if (partner.pointer == rhs.pointer)
-      continue;
-    // Equal attributes at several addresses: resources under several keys, or
-    // attributes of several contexts. Cycles end here as well.
-    if (partner.pointer &&
-        !otherPairs.insert({lhs.pointer, rhs.pointer}).second)
-      continue;
-    // Taken for equal from here on: if they are not, all ends with that.
-    partner.pointer = rhs.pointer;
-    added.push_back(lhs.pointer);
-
-    if (lhs.kind == Reference::Kind::Attribute) {
-      Attribute left = lhs.getAttribute(), right = rhs.getAttribute();
-      if (isa<SymbolRefAttr>(left))
-        reachesSymbol = true;
-      if (isa<DistinctAttr>(left) && isa<DistinctAttr>(right))
-        if (!isSameDistinct(lhs.pointer, rhs.pointer)) {
-          same = false;
-          continue;
-        }
-    }
-
-    if (!lhsRecord) {
-      lhsRecord.emplace();
-      rhsRecord.emplace();
-    }
-    if (!encode(lhs, lhsUser, lhsSymbols, *lhsRecord) ||
-        !encode(rhs, rhsUser, rhsSymbols, *rhsRecord)) {
-      same = false;
-      continue;
-    }
-    if (lhsRecord->bytes != rhsRecord->bytes ||
-        lhsRecord->references.size() != rhsRecord->references.size()) {
-      same = false;
-      continue;
-    }
-    // Depth first and in order, as distinct attributes are numbered. Data that
-    // the record owns goes with it, and is compared at once.
-    size_t first = stack.size();
-    for (size_t i = lhsRecord->references.size(); i-- > 0;) {
-      Reference left = lhsRecord->references[i];
-      Reference right = rhsRecord->references[i];
-      if (left.kind == Reference::Kind::Bytes &&
-          right.kind == Reference::Kind::Bytes) {
-        if (left.size != right.size ||
-            (left.pointer != right.pointer &&
-             std::memcmp(left.pointer, right.pointer, left.size) != 0)) {
-          same = false;
-          break;
-        }
-        continue;
-      }
-      stack.push_back({left, right});
-    }
-    if (!same)
-      stack.truncate(first);
-  }
-
-  // What turned out different is not to be taken for equal. Nor is what reaches
-  // a symbol reference, where names do not count: what that means depends on
-  // the operation that holds it.
-  if (!same ||
-      (reachesSymbol && options.symbols != StructuralOptions::Symbols::Exact)) {
-    for (const void *pointer : added)
-      pairs[pointer].pointer = nullptr;
-    otherPairs.clear();
-  }
-  return same;
-}
-
-//===----------------------------------------------------------------------===//
-// Operations
-//===----------------------------------------------------------------------===//
-
-/// Whether a value, or a block where `type` is null, is defined below the root.
-static bool isInside(const void *pointer, Type type, Operation *root) {
-  Operation *op;
-  if (type) {
-    Value value = Value::getFromOpaquePointer(pointer);
-    op = value.getDefiningOp();
-    if (!op)
-      op = value.getParentBlock()->getParentOp();
-    // The root's own results, and the arguments of its own blocks, are below
-    // it.
-  } else {
-    op = static_cast<Block *>(const_cast<void *>(pointer))->getParentOp();
-  }
-  return op && root->isAncestor(op);
-}
-
-bool Comparison::isSameUse(const void *lhs, Type lhsType, const void *rhs,
-                           Type rhsType, unsigned index) {
-  Partner &partner = values[lhs];
-  if (LLVM_LIKELY(partner.pointer != nullptr))
-    return partner.pointer == rhs;
-  // The first use of something that is defined later, or outside.
-  partner.pointer = rhs;
-  Pending use{lhs, lhsType, rhsType, lhsUser, rhsUser, index};
-  return pending.try_emplace(rhs, use).second &&
-         isInside(lhs, lhsType, lhsRoot) == isInside(rhs, rhsType, rhsRoot);
-}
-
-bool Comparison::define(const void *lhs, const void *rhs) {
-  Partner &partner = values[lhs];
-  if (LLVM_UNLIKELY(!pending.empty())) {
-    auto it = pending.find(rhs);
-    if (it != pending.end()) {
-      bool same = it->second.lhs == lhs;
-      pending.erase(it);
-      return same;
-    }
-  }
-  if (partner.pointer)
-    return false;
-  partner.pointer = rhs;
-  return true;
-}
-
-bool Comparison::compareRecords(Record &lhs, Record &rhs) {
-  if (lhs.bytes != rhs.bytes || lhs.references.size() != rhs.references.size())
-    return false;
-  for (size_t i = 0, e = lhs.references.size(); i != e; ++i) {
-    Reference left = lhs.references[i], right = rhs.references[i];
-    if (left.kind != right.kind)
-      return false;
-    if (left.kind == Reference::Kind::Bytes) {
-      if (left.size != right.size ||
-          std::memcmp(left.pointer, right.pointer, left.size) != 0)
-        return false;
-    } else if (!isSame(left, right)) {
-      return false;
-    }
-  }
-  return true;
-}
-
-bool Comparison::compareProperties(const Name &name, bool nameless) {
-  name.info.writeProperties(lhsUser, lhsProperties.begin(), nameless);
-  name.otherInfo.writeProperties(rhsUser, rhsProperties.begin(), nameless);
-  for (Properties *properties : {&lhsProperties, &rhsProperties})
-    if (!properties->sink.status.ok()) {
-      status = properties->sink.status;
-      return false;
-    }
-  return compareRecords(lhsProperties.record, rhsProperties.record);
-}
-
-bool Comparison::compareOperations(Operation *lhs, Operation *rhs) {
-  lhsUser = difference.lhs = lhs;
-  rhsUser = difference.rhs = rhs;
-  difference.lhsBlock = difference.rhsBlock = nullptr;
-
-  Name &name = names[lhs->getName().getAsOpaquePointer()];
-  const void *rhsName = rhs->getName().getAsOpaquePointer();
-  if (LLVM_UNLIKELY(name.other != rhsName)) {
-    if (lhs->getName().getStringRef() != rhs->getName().getStringRef())
-      return differ(Kind::Name);
-    OperationInfo lhsInfo = OperationInfo::of(lhs);
-    OperationInfo rhsInfo = OperationInfo::of(rhs);
-    if (lhsInfo.properties != rhsInfo.properties)
-      return differ(Kind::Registration);
-    name.other = rhsName;
-    name.info = lhsInfo;
-    name.otherInfo = rhsInfo;
-  }
-
-  unsigned operands = lhs->getNumOperands();
-  if (operands != rhs->getNumOperands())
-    return differ(Kind::OperandCount);
-  for (unsigned i = 0; i != operands; ++i) {
-    Value left = lhs->getOperand(i), right = rhs->getOperand(i);
-    if (!isSameUse(left.getAsOpaquePointer(), left.getType(),
-                   right.getAsOpaquePointer(), right.getType(), i))
-      return differ(Kind::Operand, i);
-  }
-  unsigned successors = lhs->getNumSuccessors();
-  if (successors != rhs->getNumSuccessors())
-    return differ(Kind::SuccessorCount);
-  for (unsigned i = 0; i != successors; ++i)
-    if (!isSameUse(lhs->getSuccessor(i), Type(), rhs->getSuccessor(i), Type(),
-                   i))
-      return differ(Kind::Successor, i);
-  unsigned results = lhs->getNumResults();
-  if (results != rhs->getNumResults())
-    return differ(Kind::ResultCount);
-  for (unsigned i = 0; i != results; ++i) {
-    OpResult left = lhs->getOpResult(i), right = rhs->getOpResult(i);
-    if (!isSame(left.getType(), right.getType()))
-      return differ(Kind::ResultType, i);
-    if (!define(left.getAsOpaquePointer(), right.getAsOpaquePointer()))
-      return differ(Kind::ResultUse, i);
-  }
-
-  bool nameless = false;
-  if (LLVM_UNLIKELY(lhsSymbols.normalize())) {
-    nameless = lhsSymbols.isNameless(lhs);
-    if (nameless != rhsSymbols.isNameless(rhs))
-      return differ(Kind::Symbol);
-  }
-  if (name.info.properties != detail::PropertyKind::None &&
-      !compareProperties(name, nameless))
-    return differ(Kind::Properties);
-  DictionaryFilter lhsDictionary(lhs, options, nameless, lhsEmpty);
-  DictionaryFilter rhsDictionary(rhs, options, nameless, rhsEmpty);
-  using Form = DictionaryFilter::Form;
-  if (lhsDictionary.getForm() != rhsDictionary.getForm())
-    return differ(Kind::Attributes);
-  if (lhsDictionary.getForm() == Form::Whole) {
-    if (!isSame(lhsDictionary.getDictionary(), rhsDictionary.getDictionary()))
-      return differ(Kind::Attributes);
-  } else if (lhsDictionary.getForm() == Form::Entries) {
-    OperationInfo::writeEntries(lhsDictionary.getDictionary(),
-                                lhsProperties.begin(), lhsDictionary);
-    OperationInfo::writeEntries(rhsDictionary.getDictionary(),
-                                rhsProperties.begin(), rhsDictionary);
-    if (!compareRecords(lhsProperties.record, rhsProperties.record))
-      return differ(Kind::Attributes);
-  }
-  if (options.includeLocations &&
-      !isSame(Attribute(lhs->getLoc()), Attribute(rhs->getLoc())))
-    return differ(Kind::Location);
-
-  unsigned regions = lhs->getNumRegions();
-  if (regions != rhs->getNumRegions())
-    return differ(Kind::RegionCount);
-  if (regions != 0) {
-    levels.push_back({lhs, rhs, 0, nullptr, nullptr, {}, {}});
-    return enterRegion(levels.back());
-  }
-  return true;
-}
-
-bool Comparison::enterRegion(Level &level) {
-  lhsUser = difference.lhs = level.lhs;
-  rhsUser = difference.rhs = level.rhs;
-  difference.lhsBlock = difference.rhsBlock = nullptr;
-  Region &lhs = level.lhs->getRegion(level.region);
-  Region &rhs = level.rhs->getRegion(level.region);
-  auto lhsIt = lhs.begin(), lhsEnd = lhs.end();
-  auto rhsIt = rhs.begin(), rhsEnd = rhs.end();
-  for (; lhsIt != lhsEnd && rhsIt != rhsEnd; ++lhsIt, ++rhsIt)
-    if (!define(&*lhsIt, &*rhsIt))
-      return differ(Kind::BlockCount, level.region);
-  if (lhsIt != lhsEnd || rhsIt != rhsEnd)
-    return differ(Kind::BlockCount, level.region);
-  level.lhsBlock = level.rhsBlock = nullptr;
-  if (lhs.empty())
-    return true;
-  return enterBlock(level, &lhs.front(), &rhs.front());
-}
-
-bool Comparison::enterBlock(Level &level, Block *lhs, Block *rhs) {
-  lhsUser = difference.lhs = level.lhs;
-  rhsUser = difference.rhs = level.rhs;
-  difference.lhsBlock = level.lhsBlock = lhs;
-  difference.rhsBlock = level.rhsBlock = rhs;
-  level.lhsNext = lhs->begin();
-  level.rhsNext = rhs->begin();
-  unsigned arguments = lhs->getNumArguments();
-  if (arguments != rhs->getNumArguments())
-    return differ(Kind::ArgumentCount);
-  for (unsigned i = 0; i != arguments; ++i) {
-    BlockArgument left = lhs->getArgument(i), right = rhs->getArgument(i);
-    if (!isSame(left.getType(), right.getType()))
-      return differ(Kind::ArgumentType, i);
-    if (!define(left.getAsOpaquePointer(), right.getAsOpaquePointer()))
-      return differ(Kind::ArgumentUse, i);
-    if (options.includeLocations &&
-        !isSame(Attribute(left.getLoc()), Attribute(right.getLoc())))
-      return differ(Kind::ArgumentLocation, i);
-  }
-  return true;
-}
-
-bool Comparison::step() {
-  Level &level = levels.back();
-  if (level.lhsBlock) {
-    bool lhsDone = level.lhsNext == level.lhsBlock->end();
-    bool rhsDone = level.rhsNext == level.rhsBlock->end();
-    if (lhsDone != rhsDone) {
-      difference.lhs = level.lhs;
-      difference.rhs = level.rhs;
-      difference.lhsBlock = level.lhsBlock;
-      difference.rhsBlock = level.rhsBlock;
-      return differ(Kind::OperationCount);
-    }
-    if (!lhsDone) {
-      Operation *lhs = &*level.lhsNext++;
-      Operation *rhs = &*level.rhsNext++;
-      // Invalidates `level`.
-      return compareOperations(lhs, rhs);
-    }
-    if (Block *lhs = level.lhsBlock->getNextNode())
-      return enterBlock(level, lhs, level.rhsBlock->getNextNode());
-  }
-  if (++level.region != level.lhs->getNumRegions())
-    return enterRegion(level);
-  levels.pop_back();
-  return true;
-}
-
-/// What is still pending is defined outside on both sides: were it defined
-/// inside on one, that definition would have met another partner. Then the type
-/// counts.
-bool Comparison::comparePending() {
-  lhsUser = lhsRoot;
-  rhsUser = rhsRoot;
-  const Pending *first = nullptr;
-  for (auto &[rhs, use] : pending) {
-    if (!use.lhsType == !use.rhsType &&
-        (!use.lhsType || isSame(use.lhsType, use.rhsType)))
-      continue;
-    // Any will do; the same one every time is kinder.
-    if (!first || use.index < first->index)
-      first = &use;
-  }
-  if (!first)
-    return true;
-  difference.lhs = first->lhsUser;
-  difference.rhs = first->rhsUser;
-  difference.lhsBlock = difference.rhsBlock = nullptr;
-  return differ(first->lhsType ? Kind::Operand : Kind::Successor, first->index);
-}
-
-bool Comparison::run() {
-  assert(lhsRoot && rhsRoot && "no operation");
-  bool same = compareOperations(lhsRoot, rhsRoot);
-  while (same && !levels.empty())
-    same = step();
-  if (same && !pending.empty())
-    same = comparePending();
-  if (same)
-    return true;
-  if (!status.ok())
-    difference.kind = Kind::Unreadable;
-  return false;
-}
-
-//===----------------------------------------------------------------------===//
-// Messages
-//===----------------------------------------------------------------------===//
 
 /// Names in a message are as long as this at most, other texts as given.
 constexpr size_t nameLimit = 80;
@@ -867,12 +232,18 @@ std::string count(size_t number, const char *what) {
 }
 
 std::string describeBlock(Block *block) {
+  if (!block)
+    return "null";
   Region *region = block->getParent();
+  if (!region || !region->getParentOp())
+    return "a block of no operation";
   unsigned index = std::distance(region->begin(), Region::iterator(block));
   return absl::StrCat("region ", region->getRegionNumber(), ", block ", index);
 }
 
 std::string describeValue(Value value) {
+  if (!value)
+    return "null";
   if (auto result = dyn_cast<OpResult>(value)) {
     Operation *op = result.getOwner();
     std::string text =
@@ -889,6 +260,13 @@ std::string describeValue(Value value) {
   return absl::StrCat("argument ", argument.getArgNumber(), " of ",
                       describeBlock(argument.getOwner()));
 }
+
+/// Held across forks: a child may compare, whatever threads of the parent do.
+Mutex conversionMutex;
+[[maybe_unused]] const int conversionIsHeld =
+    holdAcrossForks<conversionMutex>();
+
+} // namespace
 
 /// The way to `op`: the symbols around it by name, and below the innermost of
 /// them, or the root, regions, blocks and operations by number.
@@ -1053,7 +431,7 @@ std::string Comparison::describeProperties() {
   for (StringAttr name : lhs->getName().getAttributeNames()) {
     StringRef text = name.getValue();
     // Asking for these by name would make an attribute of them.
-    if (detail::isSegmentSizes(text) || (nameless && text == "sym_name"))
+    if (isSegmentSizes(text) || (nameless && text == "sym_name"))
       continue;
     std::optional<Attribute> left = lhs->getInherentAttr(text);
     std::optional<Attribute> right = rhs->getInherentAttr(text);
@@ -1065,8 +443,7 @@ std::string Comparison::describeProperties() {
   }
   // What is left has no attribute yet, and is given one: of messages alone, and
   // of one at a time, since a context may not be made for several threads.
-  static std::mutex mutex;
-  std::lock_guard<std::mutex> lock(mutex);
+  MutexLock lock(conversionMutex);
   return describeProperties(lhs->getPropertiesAsAttribute(),
                             rhs->getPropertiesAsAttribute(), nameless);
 }
@@ -1145,6 +522,8 @@ std::string Comparison::describeDifference() {
     return absl::StrCat("region ", index, ": ", count(blocks(lhs), "block"),
                         " vs ", blocks(rhs));
   }
+  case Kind::BlockUse:
+    return "the block was a successor before in places that differ";
   case Kind::ArgumentCount:
     return absl::StrCat(
         count(difference.lhsBlock->getNumArguments(), "argument"), " vs ",
@@ -1196,17 +575,17 @@ absl::Status Comparison::describe() {
       absl::StrCat(path, ": ", shorten(describeDifference(), partLimit)));
 }
 
-} // namespace
+} // namespace detail
 
 absl::Status checkEquivalence(Operation *lhs, Operation *rhs,
                               const StructuralOptions &options) {
-  Comparison comparison(lhs, rhs, options);
+  detail::Comparison comparison(lhs, rhs, options);
   return comparison.run() ? absl::OkStatus() : comparison.describe();
 }
 
 bool isEquivalent(Operation *lhs, Operation *rhs,
                   const StructuralOptions &options) {
-  return Comparison(lhs, rhs, options).run();
+  return detail::Comparison(lhs, rhs, options).run();
 }
 
 } // namespace ctxpool

@@ -55,13 +55,7 @@ public:
   }
 
   void writeVarInt(uint64_t value) {
-    uint8_t *next = reserve(10);
-    while (LLVM_UNLIKELY(value >= 0x80)) {
-      *next++ = static_cast<uint8_t>(value) | 0x80;
-      value >>= 7;
-    }
-    *next++ = static_cast<uint8_t>(value);
-    cursor = next;
+    cursor = codec::writeVarIntTo(reserve(codec::maxVarIntSize), value);
   }
 
   void writeRaw(const void *data, size_t count) {
@@ -98,14 +92,8 @@ public:
       return;
     }
     // One byte was left, and more are needed.
-    uint8_t bytes[10];
-    unsigned used = 0;
-    for (uint64_t value = count;; value >>= 7) {
-      bool more = value >= 0x80;
-      bytes[used++] = static_cast<uint8_t>(value) | (more ? 0x80 : 0);
-      if (!more)
-        break;
-    }
+    uint8_t bytes[codec::maxVarIntSize];
+    size_t used = codec::writeVarIntTo(bytes, count) - bytes;
     reserve(used);
     uint8_t *begin = buffer.data() + position;
     std::memmove(begin + used, begin + 1, count);
@@ -182,7 +170,8 @@ enum OperationParts : unsigned {
 ///     first occurrence the name or the digest;
 ///   - values and blocks are numbered where they first occur, whether that is
 ///     their definition or an earlier use, and are written as the distance from
-///     the next number, 0 if they are new;
+///     the next number, 0 if they are new, and one more than that number if
+///     they are null;
 ///   - lists have their length; a block ends with a name of index 0.
 struct Fingerprinter::Impl {
   absl::StatusOr<Fingerprint> compute(Operation *root,
@@ -251,8 +240,12 @@ private:
     stream.writeDigest(*result.digest);
   }
 
-  /// Writes a use of a value or a block.
+  /// Writes a use of a value or a block, which may be null.
   void writeUse(const void *pointer, Type type) {
+    if (LLVM_UNLIKELY(!pointer)) {
+      stream.writeVarInt(uint64_t(nextNumber) + 1);
+      return;
+    }
     Number &number = numbers[pointer];
     if (LLVM_LIKELY(number.run == run)) {
       stream.writeVarInt(nextNumber - number.number);
@@ -407,7 +400,7 @@ void Fingerprinter::Impl::writeOperation(Operation *op) {
     stream.writeVarInt(op->getNumOperands());
     for (OpOperand &operand : op->getOpOperands()) {
       Value value = operand.get();
-      writeUse(value.getAsOpaquePointer(), value.getType());
+      writeUse(value.getAsOpaquePointer(), value ? value.getType() : Type());
     }
   }
   if (parts & HasSuccessors) {

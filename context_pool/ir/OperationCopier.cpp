@@ -107,6 +107,13 @@ private:
     Value source;
   };
 
+  Operation *failNull(Operation *op, const char *what, unsigned number) {
+    status = absl::InvalidArgumentError(
+        absl::StrCat("cannot clone the operation: ", what, " ", number, " of '",
+                     op->getName().getStringRef().str(), "' is null"));
+    return nullptr;
+  }
+
   bool failOperand(Value value) {
     std::string name =
         value.getDefiningOp()
@@ -128,6 +135,7 @@ private:
     return owner ? (*owner)->getArgument(argument.getArgNumber()) : Value();
   }
 
+  /// Any location where there is none: see the translator's status.
   Location translate(Location source) {
     if (stripsLocations)
       return UnknownLoc::get(&translator.getDestination());
@@ -156,6 +164,8 @@ private:
     operands.clear();
     size_t firstForward = forwardReferences.size();
     for (OpOperand &operand : source->getOpOperands()) {
+      if (!operand.get())
+        return failNull(source, "operand", operand.getOperandNumber());
       Value value = lookup(operand.get());
       // Forward references are resolved last, which is another order.
       if (!value || !isNewest(operand))
@@ -170,6 +180,8 @@ private:
     successors.clear();
     for (BlockOperand &operand : source->getBlockOperands()) {
       Block *successor = operand.get();
+      if (!successor)
+        return failNull(source, "successor", operand.getOperandNumber());
       Block **block = blocks.find(successor);
       if (!block && translator.isIdentity())
         block = &successor;
@@ -239,7 +251,8 @@ private:
       for (BlockArgument argument : block.getArguments()) {
         Type type = translator.translate(argument.getType());
         Location location = translate(argument.getLoc());
-        if (!type)
+        // Also covers the location.
+        if (!translator.getStatus().ok())
           return false;
         made->addArgument(type, location);
       }
@@ -399,15 +412,14 @@ copyOperation(Operation *source, Translator &translator,
       status = copier.status.ok() ? translator.getStatus() : copier.status;
     depth = copier.getDepth();
   }
+  if (status.ok() && options.verify) {
+    status = verifyCopy(*result, depth);
+    if (!status.ok())
+      destroyFromInside(result.release());
+  }
   translator.end(status.ok());
   if (!status.ok())
     return status;
-  if (options.verify)
-    status = verifyCopy(*result, depth);
-  if (!status.ok()) {
-    destroyFromInside(result.release());
-    return status;
-  }
   return result;
 }
 

@@ -9,6 +9,8 @@
 #include "context_pool/ir/ResourceTransfer.h"
 
 #include "context_pool/codec/Decoder.h"
+#include "context_pool/codec/Encoder.h"
+#include "context_pool/support/Fork.h"
 #include "context_pool/support/Mutex.h"
 
 #include "absl/base/thread_annotations.h"
@@ -20,6 +22,7 @@
 #include "llvm/Support/MathExtras.h"
 
 #include <cstring>
+#include <memory>
 #include <optional>
 
 using namespace mlir;
@@ -29,9 +32,15 @@ namespace {
 
 class SharedData;
 
-/// The data that is shared by now, by its address. The one thing that is global
-/// in this library: a blob does not tell that its data is shared, and without
-/// it each transfer would put one more layer around the data of the blob.
+/// Guards the table of shared data. A forked child frees what it inherited, and
+/// shares anew: it finds the lock free, and the table whole.
+Mutex tableMutex;
+[[maybe_unused]] const int tableIsHeld = holdAcrossForks<tableMutex>();
+
+/// The data that is shared by now, by its address. Global, for blobs are shared
+/// between any contexts: a blob does not tell that its data is shared, and
+/// without the table each transfer would put one more layer around the data of
+/// the blob.
 class SharedDataTable {
 public:
   static SharedDataTable &get() {
@@ -49,8 +58,7 @@ private:
     const SharedData *address = nullptr;
     std::weak_ptr<SharedData> owner;
   };
-  Mutex mutex;
-  llvm::DenseMap<const char *, Entry> entries ABSL_GUARDED_BY(mutex);
+  llvm::DenseMap<const char *, Entry> entries ABSL_GUARDED_BY(tableMutex);
 };
 
 /// Data of blobs in several contexts, freed as its first owner would have.
@@ -85,7 +93,7 @@ std::shared_ptr<SharedData> SharedDataTable::share(AsmResourceBlob &blob) {
   // Declared before the lock: where it is the last reference, its destructor
   // takes the lock itself.
   std::shared_ptr<SharedData> shared;
-  MutexLock lock(mutex);
+  MutexLock lock(tableMutex);
   auto found = entries.find(blob.getData().data());
   if (found != entries.end())
     shared = found->second.owner.lock();
@@ -104,7 +112,7 @@ std::shared_ptr<SharedData> SharedDataTable::share(AsmResourceBlob &blob) {
 }
 
 void SharedDataTable::remove(const char *data, const SharedData *owner) {
-  MutexLock lock(mutex);
+  MutexLock lock(tableMutex);
   auto found = entries.find(data);
   if (found != entries.end() && found->second.address == owner)
     entries.erase(found);
@@ -133,7 +141,7 @@ public:
   FailureOr<bool> parseAsBool() const override {
     if (kind != AsmResourceEntryKind::Bool)
       return emitError() << "not a boolean resource";
-    return boolean;
+    return !data.empty() && data.front() != 0;
   }
   FailureOr<std::string> parseAsString() const override {
     if (kind != AsmResourceEntryKind::String)
@@ -145,46 +153,44 @@ public:
     if (kind != AsmResourceEntryKind::Blob)
       return emitError() << "not a resource blob";
     AsmResourceBlob blob = allocator(data.size(), alignment);
-    std::memcpy(blob.getMutableData().data(), data.data(), data.size());
+    if (!data.empty())
+      std::memcpy(blob.getMutableData().data(), data.data(), data.size());
     return blob;
+  }
+
+  bool isSame(const ResourceEntry &other) const {
+    return kind == other.kind && data == other.data &&
+           alignment == other.alignment;
   }
 
   StringRef key;
   Location location;
   AsmResourceEntryKind kind = AsmResourceEntryKind::Blob;
-  bool boolean = false;
   std::vector<char> data;
   size_t alignment = 1;
 };
 
-/// Takes the contents of the one resource that it is given.
-class EntryBuilder final : public AsmResourceBuilder {
-public:
-  explicit EntryBuilder(ResourceEntry &target) : entry(target) {}
+const OpAsmDialectInterface *interfaceOf(Dialect *dialect) {
+  return dialect->getRegisteredInterface<OpAsmDialectInterface>();
+}
 
-  void buildBool(StringRef, bool value) override {
-    begin(AsmResourceEntryKind::Bool);
-    entry.boolean = value;
-  }
-  void buildString(StringRef, StringRef value) override {
-    begin(AsmResourceEntryKind::String);
-    entry.data.assign(value.begin(), value.end());
-  }
-  void buildBlob(StringRef, ArrayRef<char> value, uint32_t alignment) override {
-    begin(AsmResourceEntryKind::Blob);
-    entry.data.assign(value.begin(), value.end());
-    entry.alignment = alignment;
-  }
+/// False where there is nothing.
+bool read(const AsmDialectResourceHandle &handle, ResourceEntry &contents) {
+  return codec::readResource(
+      handle,
+      [&](AsmResourceEntryKind kind, ArrayRef<char> data, uint32_t alignment) {
+        contents.kind = kind;
+        contents.data.assign(data.begin(), data.end());
+        contents.alignment = alignment;
+      });
+}
 
-  bool found = false;
-
-private:
-  void begin(AsmResourceEntryKind kind) {
-    found = true;
-    entry.kind = kind;
-  }
-  ResourceEntry &entry;
-};
+bool isSameOther(const AsmDialectResourceHandle &source,
+                 const AsmDialectResourceHandle &result) {
+  ResourceEntry left({}, UnknownLoc::get(source.getDialect()->getContext()));
+  ResourceEntry right({}, UnknownLoc::get(result.getDialect()->getContext()));
+  return read(source, left) == read(result, right) && left.isSame(right);
+}
 
 absl::Status refuse(const AsmDialectResourceHandle &source, const char *why) {
   return absl::FailedPreconditionError(
@@ -196,7 +202,7 @@ absl::Status refuse(const AsmDialectResourceHandle &source, const char *why) {
 
 bool ResourceTransfer::isCurrent(const Known &entry) {
   if (!entry.isBlob)
-    return false;
+    return isSameOther(entry.source, entry.result);
   const AsmResourceBlob *source = blobOf(entry.source);
   const AsmResourceBlob *result = blobOf(entry.result);
   if (!source || !result)
@@ -215,28 +221,30 @@ bool ResourceTransfer::isCurrent(const Known &entry) {
          std::memcmp(entry.sourceData, entry.resultData, entry.size) == 0;
 }
 
-bool ResourceTransfer::begin(Mode newMode) {
+void ResourceTransfer::begin(Mode newMode) {
   mode = newMode;
+  ++call;
   made.clear();
-  for (auto &[resource, entry] : known) {
-    if (entry.mode == mode && isCurrent(entry))
-      continue;
-    known.clear();
-    return false;
-  }
-  return true;
+  otherMade.clear();
+  bytesBefore = bytes;
 }
 
 absl::Status ResourceTransfer::transfer(const AsmDialectResourceHandle &source,
                                         AsmDialectResourceHandle &result) {
-  auto [position, isNew] = known.try_emplace(source.getResource());
-  if (!isNew) {
-    result = position->second.result;
-    return absl::OkStatus();
+  auto found = known.find(source.getResource());
+  if (found != known.end()) {
+    Known &entry = found->second;
+    // Once a call: nobody changes the contexts meanwhile.
+    if (entry.call == call || (entry.mode == mode && isCurrent(entry))) {
+      entry.call = call;
+      result = entry.result;
+      return absl::OkStatus();
+    }
   }
   Known entry;
   entry.source = source;
   entry.mode = mode;
+  entry.call = call;
   absl::Status status;
   if (auto *blob = dyn_cast<DenseResourceElementsHandle>(&source))
     status = transferBlob(*blob, entry);
@@ -333,30 +341,35 @@ ResourceTransfer::transferOther(const AsmDialectResourceHandle &source,
   Dialect *dialect = codec::loadDialect(context, name);
   if (!dialect)
     return codec::missingDialect(name, "resource", "of an attribute");
-  auto *reader =
-      source.getDialect()->getRegisteredInterface<OpAsmDialectInterface>();
-  auto *writer = dialect->getRegisteredInterface<OpAsmDialectInterface>();
+  const OpAsmDialectInterface *reader = interfaceOf(source.getDialect());
+  const OpAsmDialectInterface *writer = interfaceOf(dialect);
   if (!reader || !writer)
     return refuse(source, "the dialect has no interface that tells its "
                           "contents");
 
   std::string key = reader->getResourceKey(source);
   ResourceEntry contents(key, UnknownLoc::get(&context));
-  EntryBuilder builder(contents);
-  SetVector<AsmDialectResourceHandle> handles;
-  handles.insert(source);
-  reader->buildResources(nullptr, handles, builder);
-
+  bool hasContents = read(source, contents);
   FailureOr<AsmDialectResourceHandle> declared = writer->declareResource(key);
   if (failed(declared))
     return refuse(source, "the dialect does not declare such a resource");
   // The dialect may have given it another name.
   std::string newKey = writer->getResourceKey(*declared);
   contents.key = newKey;
-  if (builder.found && failed(writer->parseResource(contents)))
-    return refuse(source, "the dialect does not read what it writes");
-  bytes += contents.data.size();
   entry.result = *declared;
+  if (!hasContents)
+    return absl::OkStatus();
+  // Or it has only one of each name.
+  ResourceEntry present(newKey, UnknownLoc::get(&context));
+  if (read(*declared, present) && !present.data.empty()) {
+    if (present.isSame(contents))
+      return absl::OkStatus();
+    return refuse(source, "the dialect has another one of its name");
+  }
+  otherMade.push_back({writer, newKey, contents.kind});
+  bytes += contents.data.size();
+  if (failed(writer->parseResource(contents)))
+    return refuse(source, "the dialect does not read what it writes");
   return absl::OkStatus();
 }
 
@@ -365,6 +378,14 @@ void ResourceTransfer::abandon() {
     if (entry->getBlob())
       entry->setBlob(AsmResourceBlob(ArrayRef<char>(), 1, {}, false));
   made.clear();
+  // Only their dialect knows where it keeps these: it is given empty ones.
+  for (OtherMade &entry : otherMade) {
+    ResourceEntry empty(entry.key, UnknownLoc::get(&context));
+    empty.kind = entry.kind;
+    (void)entry.interface->parseResource(empty);
+  }
+  otherMade.clear();
+  bytes = bytesBefore;
   known.clear();
 }
 

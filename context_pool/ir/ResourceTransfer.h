@@ -24,7 +24,9 @@
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/SmallVector.h"
 
-#include <memory>
+#include <cstdint>
+#include <string>
+#include <vector>
 
 namespace ctxpool::detail {
 
@@ -44,13 +46,13 @@ public:
 
   using Mode = CloneOptions::Resources;
 
-  /// Begins a call that brings resources over in that way. False if a resource
-  /// that was brought over before is no longer what it was, in either context:
-  /// then all are forgotten, and attributes that refer to them must be.
-  bool begin(Mode mode);
+  /// Begins a call that brings resources over in that way.
+  void begin(Mode mode);
 
-  /// Finds or makes the counterpart. A resource of one key and contents is made
-  /// once in a context, also by different transfers.
+  /// Finds or makes the counterpart, which is another one than that of an
+  /// earlier call if the resource is no longer what it was, in either context.
+  /// A blob of one key and contents is made once in a context, also by
+  /// different transfers.
   absl::Status transfer(const mlir::AsmDialectResourceHandle &source,
                         mlir::AsmDialectResourceHandle &result);
 
@@ -70,10 +72,19 @@ private:
     const char *sourceData = nullptr, *resultData = nullptr;
     size_t size = 0, alignment = 0;
     Mode mode = Mode::Share;
+    /// In which it was last found to be current.
+    uint64_t call = 0;
     bool isBlob = false;
     /// The blob has no data, and not even an empty one.
     bool isMissing = false;
     mlir::AsmDialectResourceHandle source;
+  };
+
+  /// A resource of another kind than blobs of the builtin dialect.
+  struct OtherMade {
+    const mlir::OpAsmDialectInterface *interface;
+    std::string key;
+    mlir::AsmResourceEntryKind kind;
   };
 
   absl::Status transferBlob(const mlir::DenseResourceElementsHandle &source,
@@ -85,8 +96,11 @@ private:
   mlir::MLIRContext &context;
   Mode mode = Mode::Share;
   llvm::DenseMap<const void *, Known> known;
+  /// Of this call.
+  uint64_t call = 0;
   llvm::SmallVector<mlir::DialectResourceBlobManager::BlobEntry *, 0> made;
-  uint64_t bytes = 0;
+  std::vector<OtherMade> otherMade;
+  uint64_t bytes = 0, bytesBefore = 0;
 };
 
 } // namespace ctxpool::detail

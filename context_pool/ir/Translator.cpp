@@ -77,18 +77,17 @@ Translator::~Translator() = default;
 
 void Translator::begin(CloneOptions::Resources mode) {
   status = absl::OkStatus();
-  if (resources.begin(mode))
-    return;
-  // An attribute does not tell that the contents of its resource are others.
-  forget();
+  resources.begin(mode);
+  forgetHolders();
 }
 
 void Translator::end(bool succeeded) {
+  if (!succeeded) {
+    capture();
+    resources.abandon();
+    forget();
+  }
   diagnostics.reset();
-  if (succeeded)
-    return;
-  resources.abandon();
-  forget();
 }
 
 void Translator::forget() {
@@ -96,13 +95,24 @@ void Translator::forget() {
   names.clear();
   ownedNames.clear();
   bodyless.clear();
+  builtHolders.clear();
+  bodyReachesResource = false;
   resources.forget();
-  for (auto [source, counterpart] : distinct)
-    known[source.getAsOpaquePointer()] = counterpart.getAsOpaquePointer();
+}
+
+void Translator::forgetHolders() {
+  if (bodyReachesResource) {
+    forget();
+    return;
+  }
+  for (const void *holder : builtHolders)
+    known[holder] = nullptr;
+  builtHolders.clear();
 }
 
 void Translator::forgetSource() {
   distinct.clear();
+  holders.clear();
   forget();
   emptySource = DictionaryAttr::get(&from);
 }
@@ -125,10 +135,12 @@ void Translator::fail(const absl::Status &error) {
 
 const void *Translator::find(codec::Reference part) {
   if (const void **found = known.find(part.pointer)) {
-    if (*found == &openMark)
+    if (*found == &openMark) {
       isCyclic = true;
-    else if (*found)
+    } else if (*found) {
+      reachesResource |= !holders.empty() && holders.contains(part.pointer);
       return *found;
+    }
   }
   if (isCyclic || !buildError.ok())
     return nullptr;
@@ -159,11 +171,23 @@ Type Translator::find(Type part) {
 
 absl::Status Translator::findResource(const AsmDialectResourceHandle &handle,
                                       AsmDialectResourceHandle &result) {
+  reachesResource = true;
   return resources.transfer(handle, result);
+}
+
+Attribute Translator::buildDistinct(DistinctAttr source) {
+  Attribute wrapped = find(source.getReferencedAttr());
+  if (!wrapped)
+    return {};
+  DistinctAttr &counterpart = distinct[source];
+  if (!counterpart || counterpart.getReferencedAttr() != wrapped)
+    counterpart = DistinctAttr::create(wrapped);
+  return counterpart;
 }
 
 const void *Translator::buildOnce(codec::Reference source) {
   const void *result = nullptr;
+  bool aroundReachesResource = std::exchange(reachesResource, false);
   // Nothing of the builtin dialect can be a part of itself without something of
   // another dialect between.
   bool isBuiltin = false;
@@ -172,10 +196,10 @@ const void *Translator::buildOnce(codec::Reference source) {
     isBuiltin = isa<BuiltinDialect>(attribute.getDialect());
     if (!isBuiltin)
       known[source.pointer] = &openMark;
-    result =
-        codec::decode(attribute, to, *this, buildError).getAsOpaquePointer();
-    if (result && isBuiltin && isa<DistinctAttr>(attribute))
-      distinct.push_back({attribute, Attribute::getFromOpaquePointer(result)});
+    auto distinctSource = dyn_cast<DistinctAttr>(attribute);
+    result = (distinctSource ? buildDistinct(distinctSource)
+                             : codec::decode(attribute, to, *this, buildError))
+                 .getAsOpaquePointer();
   } else {
     Type type = source.getType();
     isBuiltin = isa<BuiltinDialect>(type.getDialect());
@@ -185,7 +209,13 @@ const void *Translator::buildOnce(codec::Reference source) {
   }
   if (result || !isBuiltin)
     known[source.pointer] = result;
-  if (result)
+  bool isNew = true;
+  if (result && reachesResource) {
+    builtHolders.push_back(source.pointer);
+    isNew = holders.insert(source.pointer).second;
+  }
+  reachesResource |= aroundReachesResource;
+  if (result && isNew)
     count(estimateBytes(source), result);
   return result;
 }
@@ -282,8 +312,11 @@ bool Translator::setBodies() {
     // Others may be added meanwhile.
     auto [source, counterpart] = bodyless.pop_back_val();
     beginAttempt();
-    if (codec::setBody(source, counterpart, *this, buildError))
+    reachesResource = false;
+    if (codec::setBody(source, counterpart, *this, buildError)) {
+      bodyReachesResource |= reachesResource;
       continue;
+    }
     if (!buildError.ok()) {
       fail(buildError);
       return false;
@@ -324,6 +357,14 @@ NameTranslation *Translator::buildName(Operation *op) {
                        "in the destination")));
       return nullptr;
     }
+    // As the source keeps its properties is not as the destination takes them.
+    if (!source.isRegistered() && isKnown) {
+      fail(absl::FailedPreconditionError(
+          absl::StrCat("operation '", name.str(),
+                       "' is unregistered in the context of the source and "
+                       "registered in the destination")));
+      return nullptr;
+    }
     if (!source.isRegistered() && !isKnown && dialect &&
         !dialect->allowsUnknownOperations() &&
         !to.allowsUnregisteredDialects()) {
@@ -336,9 +377,6 @@ NameTranslation *Translator::buildName(Operation *op) {
   auto made = std::make_unique<NameTranslation>(
       isIdentity() ? source : OperationName(source.getStringRef(), &to));
   made->source = OperationInfo::of(op);
-  // As the source keeps its properties is not as the destination takes them.
-  if (!source.isRegistered() && made->name.isRegistered())
-    made->source.properties = PropertyKind::Opaque;
   if (made->source.properties == PropertyKind::Native) {
     made->reader = made->name.getInterface<BytecodeOpInterface>();
     if (!made->reader)
@@ -444,7 +482,12 @@ bool Translator::readProperties(Operation *op, NameTranslation &name,
 
   // What has a part that nothing had before is likely to occur once.
   bool isKept = isLasting && known.size() == knownBefore &&
-                name.properties.size() < maxKnownProperties;
+                name.properties.size() < maxKnownProperties &&
+                (holders.empty() || llvm::none_of(
+                                        record.references,
+                                        [&](codec::Reference part) {
+                                          return holders.contains(part.pointer);
+                                        }));
   Location unknown = UnknownLoc::get(&to);
   std::unique_ptr<KnownProperties> entry;
   if (isKept)

@@ -149,12 +149,14 @@ private:
   void refuse(codec::Reference source, const char *why);
   const void *buildOnce(codec::Reference source);
   void count(uint64_t bytes, const void *counterpart);
+  mlir::Attribute buildDistinct(mlir::DistinctAttr source);
   const void *find(codec::Reference part);
   NameTranslation *buildName(mlir::Operation *op);
   bool translateParts(const codec::Record &record);
   bool readProperties(mlir::Operation *op, NameTranslation &name,
                       TranslatedProperties &result);
   void forget();
+  void forgetHolders();
   void capture();
   void fail(const absl::Status &error);
   std::string takeReasons();
@@ -171,8 +173,19 @@ private:
   /// The counterparts. Null: not built yet; `openMark`: being built.
   PointerTable<const void *> known;
   static const char openMark;
-  /// Distinct attributes keep their counterparts when others are forgotten.
-  std::vector<std::pair<mlir::Attribute, mlir::Attribute>> distinct;
+  /// The counterparts of distinct attributes, also of those that `known` does
+  /// not have, as long as what they wrap has the same counterpart.
+  llvm::DenseMap<mlir::Attribute, mlir::DistinctAttr> distinct;
+  /// What has a resource in it, and what of that this call has built. An
+  /// attribute does not tell whether the contents of its resource are others by
+  /// now: the next call that meets it builds it anew, which looks.
+  llvm::DenseSet<const void *> holders;
+  std::vector<const void *> builtHolders;
+  /// Whether what is being built has one.
+  bool reachesResource = false;
+  /// Whether a type has one that got its body after its creation: what has that
+  /// type in it may not be among the holders.
+  bool bodyReachesResource = false;
   PointerTable<NameTranslation *> names;
   std::vector<std::unique_ptr<NameTranslation>> ownedNames;
   ResourceTransfer resources;

@@ -149,7 +149,7 @@ private:
       lastSeen = region;
     }
     for (Block *successor : op->getSuccessors())
-      if (!own || successor->getParent() != own)
+      if (!own || !successor || successor->getParent() != own)
         return refuseScope(op, "branches to a block");
     return true;
   }

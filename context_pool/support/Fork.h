@@ -7,7 +7,8 @@
 //===----------------------------------------------------------------------===//
 ///
 /// \file
-/// Tells an object in a forked child that it was made in the parent.
+/// Tells an object in a forked child that it was made in the parent, and keeps
+/// what is global usable there.
 ///
 /// A child has a copy of the parent's memory and one thread. A mutex that
 /// another thread of the parent held stays locked for ever, a thread that would
@@ -20,8 +21,12 @@
 #ifndef CONTEXT_POOL_SUPPORT_FORK_H
 #define CONTEXT_POOL_SUPPORT_FORK_H
 
+#include "context_pool/support/Mutex.h"
+
 #include <atomic>
 #include <cstdint>
+
+#include <pthread.h>
 
 namespace ctxpool::detail {
 
@@ -49,6 +54,16 @@ public:
 private:
   uint64_t generation = getForkGeneration();
 };
+
+/// Has a mutex that is global held across every fork: a child finds it free, and
+/// what it guards whole. To be called once, as the library is loaded; nobody may
+/// fork, or wait for another such mutex, while holding it.
+template <Mutex &mutex>
+int holdAcrossForks() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  auto unlock = []() ABSL_NO_THREAD_SAFETY_ANALYSIS { mutex.unlock(); };
+  return pthread_atfork([]() ABSL_NO_THREAD_SAFETY_ANALYSIS { mutex.lock(); },
+                        unlock, unlock);
+}
 
 } // namespace ctxpool::detail
 

@@ -112,7 +112,9 @@ struct StructuralOptions {
 /// holds, SSA names, the order of use lists, the keys of resources, addresses,
 /// in which order dialects were loaded, and how the IR came into being. Values
 /// and blocks that are defined above `op` count by first use and type, so that
-/// an operation isolated from above has the same digest in every module.
+/// an operation isolated from above has the same digest in every module. An
+/// operand or successor that is null, as dropped references leave it, counts as
+/// that.
 /// Distinct attributes count by first occurrence. A location that is an
 /// `OpaqueLoc` counts as its fallback, and a range of one point as that point.
 ///

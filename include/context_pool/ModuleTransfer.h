@@ -48,7 +48,9 @@ struct CloneOptions {
   /// Whether the copy is verified. A copy of IR that verifies does.
   bool verify = false;
 
-  /// What becomes of the data of `dense_resource` attributes.
+  /// What becomes of the data of `dense_resource` attributes. Within one
+  /// context nothing does: an attribute and the data that it refers to are one
+  /// there, for the source and for the copy.
   enum class Resources {
     /// The copy has data of its own.
     Copy,
@@ -88,15 +90,18 @@ struct CloneOptions {
 ///                properties have no bytecode interface: these are interned in
 ///                it, without locks.
 /// Errors:        FailedPrecondition - the destination does not have a dialect
-///                  or an operation (the message names it), does not take
-///                  unregistered ones, has another type of the name of a
+///                  or an operation, or has an operation that is not registered
+///                  in the context of the source: it would take for a property
+///                  what is an attribute there (the message names it); does not
+///                  take unregistered ones, has another type of the name of a
 ///                  mutable one; an attribute or resource cannot be encoded;
 ///                  or a type that has to go through its text, as those of
-///                  SPIR-V do that may refer to themselves, would repeat its
-///                  parts more often than MLIR could print in reasonable time.
-///                InvalidArgument - an operand or successor is defined outside
-///                  of `source`; or the copy does not verify, where that was
-///                  asked for.
+///                  SPIR-V do that may refer to themselves, would lose a part
+///                  that way, or would repeat its parts more often than MLIR
+///                  could print in reasonable time.
+///                InvalidArgument - an operand or successor is null or, unless
+///                  both contexts are the same, defined outside of `source`; or
+///                  the copy does not verify, where that was asked for.
 ///                ResourceExhausted - no thread with the stack that such a text
 ///                  or the verifier needs, where things nest deeply.
 ///                Nothing is left in the destination but interned attributes
@@ -112,8 +117,12 @@ cloneInto(mlir::ModuleOp source, mlir::MLIRContext &destination,
 /// attribute is which: the second copy of similar IR costs what
 /// `Operation::clone` does.
 ///
-/// A distinct attribute has one counterpart, for all calls. What is remembered
-/// grows with the attributes and types that were met: about 40 bytes each.
+/// A distinct attribute has one counterpart for all calls, as long as the
+/// resources in it are the same: with another blob, or brought over in another
+/// way, they make it another one. What is remembered grows with the attributes
+/// and types that were met: about 40 bytes each. Attributes with resources in
+/// them are built anew by each call that meets them, which compares data that
+/// was copied with that of the source.
 ///
 /// Contexts:      neither has to outlive the cloner. It notices, by diagnostic
 ///                handlers that it registers and that handle nothing, that a
@@ -272,10 +281,11 @@ loadSerialized(std::unique_ptr<llvm::MemoryBuffer> buffer);
 /// first. No dialect of upstream's does.
 ///
 /// With `verify`, what is there from the beginning is verified by `open`, and
-/// each other symbol as it is read. A verifier that looks into another symbol
-/// sees one that was not read as empty, and whether a symbol's references to
-/// others are right is the module's to verify, which is done for what is there
-/// from the beginning alone.
+/// each other symbol as it is read. Not verified, unless nothing is left out:
+/// the module's discardable attributes, for their verifiers may look into any
+/// symbol; and the references to other symbols of a symbol that is read later,
+/// which the module's verifier would follow. A verifier that looks into another
+/// symbol sees one that was not read as empty.
 ///
 /// Not guaranteed: the order of use lists that the bytes have for values in a
 /// symbol that was left out first. MLIR's reader does not tell it; the uses are

@@ -10,6 +10,7 @@
 
 #include "context_pool/Equivalence.h"
 #include "context_pool/Fingerprint.h"
+#include "context_pool/ModuleTransfer.h"
 #include "context_pool/codec/RecordReader.h"
 #include "context_pool/codec/SinkWriter.h"
 #include "test/support/StatusMatchers.h"
@@ -435,6 +436,92 @@ TEST_F(EncoderTest, ShortRecordsFailToRead) {
   codec::RecordReader reader(record, {}, {}, UnknownLoc::get(context.get()));
   Attribute none;
   EXPECT_TRUE(failed(reader.readAttribute(none)));
+}
+
+/// A type that gets the attributes that it holds after its creation.
+struct LateStorage : TypeStorage {
+  using KeyTy = StringRef;
+  explicit LateStorage(StringRef key) : id(key) {}
+  bool operator==(const KeyTy &key) const { return key == id; }
+  static LateStorage *construct(TypeStorageAllocator &allocator,
+                                const KeyTy &key) {
+    return new (allocator.allocate<LateStorage>())
+        LateStorage(allocator.copyInto(key));
+  }
+  LogicalResult mutate(TypeStorageAllocator &, Attribute newBody) {
+    if (body && body != newBody)
+      return failure();
+    body = newBody;
+    return success();
+  }
+  StringRef id;
+  Attribute body;
+};
+
+class LateType
+    : public Type::TypeBase<LateType, Type, LateStorage, TypeTrait::IsMutable> {
+public:
+  using Base::Base;
+  static constexpr llvm::StringLiteral name = "late.type";
+  static LateType of(MLIRContext *context, StringRef id, Attribute body) {
+    LateType type = Base::get(context, id);
+    EXPECT_TRUE(succeeded(type.Base::mutate(body)));
+    return type;
+  }
+  StringRef getId() const { return getImpl()->id; }
+  Attribute getBody() const { return getImpl()->body; }
+};
+
+/// Its parser makes 7 of every 8.
+class LateDialect : public Dialect {
+public:
+  explicit LateDialect(MLIRContext *owner)
+      : Dialect(getDialectNamespace(), owner, TypeID::get<LateDialect>()) {
+    addTypes<LateType>();
+  }
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(LateDialect)
+  static constexpr llvm::StringLiteral getDialectNamespace() {
+    return llvm::StringLiteral("late");
+  }
+  void printType(Type type, DialectAsmPrinter &printer) const override {
+    auto late = cast<LateType>(type);
+    printer << late.getId() << "<" << late.getBody() << ">";
+  }
+  Type parseType(DialectAsmParser &parser) const override {
+    StringRef name;
+    Attribute body;
+    if (parser.parseKeyword(&name) || parser.parseLess() ||
+        parser.parseAttribute(body) || parser.parseGreater())
+      return {};
+    auto number = dyn_cast<IntegerAttr>(body);
+    if (number && number.getValue() == 8)
+      body = IntegerAttr::get(number.getType(), 7);
+    return LateType::of(getContext(), name, body);
+  }
+};
+
+TEST_F(EncoderTest, MutableTypeThatItsTextLosesIsNotCopied) {
+  auto made = fullTemplate()->clone();
+  ASSERT_THAT(made, IsOk());
+  MLIRContext &destination = **made;
+  context->loadDialect<LateDialect>();
+  destination.loadDialect<LateDialect>();
+  auto copy = [&](StringRef name, Attribute body) {
+    OwningOpRef<ModuleOp> module =
+        ModuleOp::create(UnknownLoc::get(context.get()));
+    module->getOperation()->setAttr(
+        "t.t", TypeAttr::get(LateType::of(context.get(), name, body)));
+    return cloneInto(*module, destination).status();
+  };
+
+  EXPECT_THAT(copy("whole", attribute("1 : i8")), IsOk());
+  EXPECT_THAT(
+      copy("other", attribute("8 : i8")),
+      StatusIs(absl::StatusCode::kFailedPrecondition, "!late.other<8 : i8>"));
+  EXPECT_THAT(copy("deep", attribute("[1 : i8, \"a\"]")), IsOk());
+  EXPECT_THAT(copy("distinct", attribute("[distinct[0]<unit>]")),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "loses a distinct attribute"));
 }
 
 TEST_F(EncoderTest, DescriptionsAreShort) {

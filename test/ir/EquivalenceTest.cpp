@@ -9,7 +9,14 @@
 #include "context_pool/Equivalence.h"
 
 #include "test/ir/IrTestSupport.h"
+#include "test/support/ForkedChild.h"
+#include "test/support/PhaseGate.h"
 #include "test/support/StatusMatchers.h"
+#include "test/support/TestContexts.h"
+
+#include <atomic>
+#include <thread>
+#include <vector>
 
 using namespace mlir;
 using namespace ctxpool;
@@ -292,6 +299,73 @@ TEST(EquivalenceTest, ResourceContentsAreNamed) {
   EXPECT_THAT(checkEquivalence(*lhs, *aligned),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        "tensor<4xi8> differ: alignment 1 vs 4"));
+}
+
+TEST(EquivalenceTest, NullOperandsAndSuccessorsAreNamed) {
+  auto context = makeContext();
+  const char *text = R"("t.r"() ({
+    ^a(%x: i1): "t.b"(%x)[^b] : (i1) -> ()
+    ^b: }) : () -> ())";
+  auto lhs = parse(*context, text), rhs = parse(*context, text);
+  Operation *op = &rhs->front().getRegion(0).front().front();
+  op->getBlockOperands().front().drop();
+  EXPECT_THAT(checkEquivalence(*lhs, *rhs),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "(t.b): successor 0: region 0, block 1 vs null"));
+  op->getOpOperand(0).drop();
+  EXPECT_THAT(checkEquivalence(*rhs, *lhs),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "(t.b): operand 0: null vs argument 0 of region 0, "
+                       "block 0"));
+}
+
+TEST(EquivalenceTest, BlockThatWasASuccessorElsewhereIsNamed) {
+  auto context = makeContext();
+  const char *text = R"("t.r"() ({
+      ^a: "t.b"()[^b] : () -> ()
+      ^b: "t.q"() ({ ^c: ^d: }) : () -> ()
+    }) : () -> ())";
+  auto lhs = parse(*context, text), rhs = parse(*context, text);
+  // To blocks that come later, and not in the same place.
+  for (auto [module, number] : {std::pair(*lhs, 0), std::pair(*rhs, 1)}) {
+    Region &outer = module.front().getRegion(0);
+    Region &inner = outer.back().front().getRegion(0);
+    outer.front().front().setSuccessor(&*std::next(inner.begin(), number), 0);
+  }
+  EXPECT_THAT(checkEquivalence(*lhs, *rhs),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "(t.q), region 0, block 0: the block was a successor "
+                       "before in places that differ"));
+}
+
+TEST(EquivalenceTest, AForkedChildComparesWhateverTheParentsThreadsDo) {
+  auto add = [](MLIRContext &context, const char *flag) {
+    return parse(context, std::string("llvm.func @f(%a: i32) { %0 = llvm.add "
+                                      "%a, %a overflow<") +
+                              flag + "> : i32 llvm.return }");
+  };
+  std::atomic<bool> stops{false};
+  std::atomic<int> started{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i != 3; ++i)
+    threads.emplace_back([&] {
+      auto context = makeContext();
+      auto lhs = add(*context, "nsw"), rhs = add(*context, "nuw");
+      ++started;
+      while (!stops)
+        EXPECT_FALSE(checkEquivalence(*lhs, *rhs).ok());
+    });
+  auto context = makeContext();
+  auto lhs = add(*context, "nsw"), rhs = add(*context, "nuw");
+  EXPECT_TRUE(eventually([&] { return started == 3; }));
+
+  for (int round = 0; round != (isSanitized ? 5 : 30); ++round)
+    EXPECT_EQ(runInChild([&] { return !checkEquivalence(*lhs, *rhs).ok(); }),
+              "exit 0");
+
+  stops = true;
+  for (std::thread &thread : threads)
+    thread.join();
 }
 
 TEST(EquivalenceTest, EqualOperationsAreOk) {

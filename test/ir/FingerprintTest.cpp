@@ -651,6 +651,46 @@ TEST(FingerprintTest, ValueFromAboveIsNotOneFromInside) {
       EXPECT_EQ(isSame(ops[i], ops[j]), i == j) << i << " " << j;
 }
 
+TEST(FingerprintTest, NullOperandsAndSuccessorsCountAsSuch) {
+  auto context = makeContext(), other = makeContext();
+  // The null ones are of the operation "t.n".
+  std::vector<OwningOpRef<ModuleOp>> modules;
+  for (
+      const char *text : {
+          R"("t.r"() ({ ^a(%x: i1): "t.n"(%x)[^b] : (i1) -> () ^b: }) : () -> ())",
+          R"("t.r"() ({ ^a(%x: i1): "t.o"(%x)[^b] : (i1) -> () ^b: }) : () -> ())",
+          R"("t.r"() ({ ^a(%x: i1): "t.n"(%x, %x)[^b] : (i1, i1) -> () ^b: }) : () -> ())",
+          R"("t.r"() ({ ^a(%x: i1): "t.n"() : () -> () ^b: }) : () -> ())",
+      })
+    for (MLIRContext *owner : {context.get(), other.get()}) {
+      modules.push_back(parse(*owner, text));
+      ASSERT_TRUE(modules.back());
+      modules.back()->walk([](Operation *op) {
+        if (op->getName().getStringRef() == "t.n")
+          op->dropAllReferences();
+      });
+    }
+  // With one of the two alone.
+  for (bool keepsOperand : {false, true})
+    for (MLIRContext *owner : {context.get(), other.get()}) {
+      modules.push_back(parse(
+          *owner, R"("t.r"() ({ ^a(%x: i1): "t.n"(%x)[^b] : (i1) -> () ^b: })
+                     : () -> ())"));
+      modules.back()->walk([&](Operation *op) {
+        if (op->getName().getStringRef() != "t.n")
+          return;
+        if (keepsOperand)
+          op->getBlockOperands().front().drop();
+        else
+          op->getOpOperand(0).drop();
+      });
+    }
+  for (size_t i = 0; i != modules.size(); ++i)
+    for (size_t j = 0; j != modules.size(); ++j)
+      EXPECT_EQ(isSame(*modules[i], *modules[j]), i / 2 == j / 2)
+          << i << " " << j;
+}
+
 TEST(FingerprintTest, DetachedOperationHasADigest) {
   auto context = makeContext();
   OperationState state(UnknownLoc::get(context.get()), "t.a");

@@ -298,6 +298,26 @@ TEST_P(CasesTest, DialectThatTheDestinationLacks) {
   EXPECT_FALSE(move(*module, destination).ok());
 }
 
+TEST_P(CasesTest, ReferencesThatWereDropped) {
+  auto source = makeContext(), destination = makeContext();
+  for (const char *name : {"arith.addi", "cf.br"}) {
+    auto module = parse(*source, R"(
+      func.func @f(%a: i32) {
+        %0 = arith.addi %a, %a : i32
+        cf.br ^end
+      ^end:
+        return
+      })");
+    ASSERT_TRUE(module);
+    module->walk([&](Operation *op) {
+      if (op->getName().getStringRef() == name)
+        op->dropAllReferences();
+    });
+    for (MLIRContext *context : {destination.get(), source.get()})
+      EXPECT_THAT(move(*module, *context), StatusIs(invalidArgument, name));
+  }
+}
+
 TEST_P(CasesTest, BytesThatEndInZero) {
   auto source = makeContext(), destination = makeContext();
   auto module = parse(*source, "module attributes {t.s = \"a\\00b\\00\"} {}");

@@ -522,6 +522,39 @@ TEST_F(CloneTest, UnregisteredOperationOfARegisteredDialectIsRefused) {
               StatusIs(failedPrecondition, "'arith.no_such'"));
 }
 
+TEST_F(CloneTest, UnregisteredOperationThatTheDestinationKnowsIsRefused) {
+  source = bareContext();
+  source->allowUnregisteredDialects();
+  for (const char *text :
+       {R"("arith.constant"() {value = 1 : i32} : () -> i32)",
+        R"("arith.constant"() <{value = 1 : i32}> : () -> i32)",
+        R"("func.return"() : () -> ())"}) {
+    auto module = parse(*source, text);
+    ASSERT_TRUE(module);
+    std::string name =
+        module->getBody()->front().getName().getStringRef().str();
+    EXPECT_THAT(cloneInto(*module, *destination),
+                StatusIs(failedPrecondition, "operation '" + name +
+                                                 "' is unregistered in the "
+                                                 "context of the source"));
+  }
+}
+
+TEST_F(CloneTest, ArgumentLocationThatCannotBeBuiltIsRefused) {
+  destination = bareContext();
+  destination->allowUnregisteredDialects();
+  auto module = parse(*source, R"(
+    "a.b"() ({^bb0(%x: i32 loc(fused<#llvm.di_null_type>["a"])):}) : () -> ())");
+  ASSERT_TRUE(module);
+  Operation *op = &module->getBody()->front();
+  CrossContextCloner cloner(*source, *destination);
+  for (Operation *root : {module->getOperation(), op})
+    EXPECT_THAT(cloner.clone(root), StatusIs(failedPrecondition, "'llvm'"));
+  // Nor does it come back with a call that has nothing to do with it.
+  auto other = parse(*source, "module {}");
+  EXPECT_THAT(cloner.clone(*other), IsOk());
+}
+
 TEST_F(CloneTest, LoadsDialectsThatTheDestinationHasRegistered) {
   destination = std::make_unique<MLIRContext>(source->getDialectRegistry(),
                                               MLIRContext::Threading::DISABLED);

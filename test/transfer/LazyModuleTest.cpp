@@ -91,6 +91,21 @@ TEST_F(LazyModuleTest, MayReadNothing) {
               StatusIs(invalidArgument, "builtin.module"));
 }
 
+TEST_F(LazyModuleTest, EverySymbolOfTheBundledModulesIsReadAndVerifies) {
+  for (const auto &file : moduleFiles(sourceDir() / "bench" / "modules")) {
+    SCOPED_TRACE(file.string());
+    auto module = parse(*source, readFile(file));
+    // Linalg's verifier notes the maps of named operations as an attribute.
+    EXPECT_TRUE(verifies(*module));
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(bytes, serialize(*module));
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(lazy, LazyModule::open(bytes, *destination));
+    EXPECT_EQ(lazy->getSymbols(), namesOf(*module));
+    for (const std::string &symbol : lazy->getSymbols())
+      EXPECT_THAT(lazy->materialize(symbol), IsOk());
+    EXPECT_TRUE(isSame(*module, *lazy->release()));
+  }
+}
+
 TEST_F(LazyModuleTest, OpeningVerifiesWhatIsThereFromTheBeginning) {
   DeserializeOptions trusted;
   trusted.verify = false;
