@@ -201,12 +201,8 @@ Server::create(const mlir::DialectRegistry &registry,
       CompileService::create(**pool, /*cache=*/nullptr, serviceOptions);
   if (!service.ok())
     return service.status();
-  absl::StatusOr<ResolvedRecipe> resolved =
-      ResolvedRecipe::create((*service)->getOptions().recipe);
-  if (!resolved.ok())
-    return resolved.status();
 
-  std::unique_ptr<Server> server(new Server(*std::move(resolved)));
+  std::unique_ptr<Server> server(new Server((*service)->getResolvedRecipe()));
   server->pool = *std::move(pool);
   server->cache = *std::move(cache);
   server->service = *std::move(service);

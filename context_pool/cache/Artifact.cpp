@@ -11,6 +11,7 @@
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/BLAKE3.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <new>
@@ -117,7 +118,7 @@ Artifact Artifact::withMeaning(const Fingerprint &meaning) const {
 
 Artifact Artifact::withCompileCost(absl::Duration cost) const {
   auto changed = std::make_shared<Storage>(*storage);
-  changed->compileCost = cost;
+  changed->compileCost = std::max(cost, absl::ZeroDuration());
   return Artifact(std::move(changed));
 }
 

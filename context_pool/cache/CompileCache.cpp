@@ -148,7 +148,7 @@ private:
   std::unique_ptr<TierFront> disk, remote;
   llvm::SmallVector<TierFront *, 2> fronts;
 
-  std::atomic<uint64_t> compiles{0}, lookups{0}, lookupHits{0}, verified{0},
+  std::atomic<uint64_t> compiles{0}, lookupHitsOfTiers{0}, verified{0},
       mismatches{0}, incomparable{0}, hitsToVerify{0};
   std::atomic<int64_t> savedByTiersNanoseconds{0};
 };
@@ -170,8 +170,11 @@ CompileCache::Impl::askTiers(const CacheKey &key, const Epochs &epochs) {
       for (size_t earlier = 0; earlier != i; ++earlier)
         fronts[earlier]->put(key, *artifact, /*replace=*/false,
                              /*claim=*/nullptr, epochs[earlier]);
-    savedByTiersNanoseconds.fetch_add(
-        absl::ToInt64Nanoseconds(artifact->getCompileCost()));
+    int64_t cost = absl::ToInt64Nanoseconds(artifact->getCompileCost());
+    int64_t saved = savedByTiersNanoseconds.load();
+    while (!savedByTiersNanoseconds.compare_exchange_weak(
+        saved, addSaturated(saved, cost))) {
+    }
     return TierHit{i, *std::move(artifact)};
   }
   return std::nullopt;
@@ -181,13 +184,14 @@ absl::StatusOr<Artifact> CompileCache::Impl::runCompile(const CacheKey &key,
                                                         Compile compile) {
   auto begin = std::chrono::steady_clock::now();
   std::optional<Artifact> artifact;
-  absl::Status status = FlightCache::runGuarded([&]() -> absl::Status {
-    absl::StatusOr<Artifact> compiled = compile();
-    if (!compiled.ok())
-      return compiled.status();
-    artifact = *std::move(compiled);
-    return checkKind(key, *artifact);
-  });
+  absl::Status status =
+      FlightCache::runGuarded("the compile", [&]() -> absl::Status {
+        absl::StatusOr<Artifact> compiled = compile();
+        if (!compiled.ok())
+          return compiled.status();
+        artifact = *std::move(compiled);
+        return checkKind(key, *artifact);
+      });
   if (!status.ok())
     return status;
   if (artifact->getCompileCost() != absl::ZeroDuration())
@@ -290,19 +294,15 @@ CompileCache::Impl::getOrCompile(const CacheKey &key, Compile compile,
 
 absl::StatusOr<std::optional<Artifact>>
 CompileCache::Impl::lookup(const CacheKey &key) {
-  lookups.fetch_add(1);
-  Epochs epochs = getEpochs();
   FlightCache::Found found = memory.find(key);
-  if (found.value) {
-    lookupHits.fetch_add(1);
+  if (found.value)
     return CacheAccess::toArtifact(found.value);
-  }
   if (!readsTiers())
     return std::nullopt;
-  std::optional<TierHit> hit = askTiers(key, epochs);
+  std::optional<TierHit> hit = askTiers(key, getEpochs());
   if (!hit)
     return std::nullopt;
-  lookupHits.fetch_add(1);
+  lookupHitsOfTiers.fetch_add(1);
   memory.insert(key, CacheAccess::toValue(hit->artifact), found.generation);
   return std::move(hit->artifact);
 }
@@ -341,18 +341,19 @@ absl::Status CompileCache::Impl::flush() {
 }
 
 CompileCacheStats CompileCache::Impl::getStats() const {
-  FlightCache::Stats kept = memory.getStats();
   CompileCacheStats stats;
+  // In this order: a hit is counted after its lookup.
+  stats.lookupHits = lookupHitsOfTiers.load();
+  FlightCache::Stats kept = memory.getStats();
+  stats.lookupHits += kept.lookupHits;
+  stats.lookups = kept.lookups;
+  stats.lookupMisses = stats.lookups - stats.lookupHits;
   stats.requests = kept.requests;
   stats.joined = kept.joined;
   stats.compiles = compiles.load();
   stats.refused = kept.refused;
   stats.failures = kept.failures;
   stats.abandoned = kept.abandoned;
-  // In this order: a hit is counted after its lookup.
-  stats.lookupHits = lookupHits.load();
-  stats.lookups = lookups.load();
-  stats.lookupMisses = stats.lookups - stats.lookupHits;
   stats.verified = verified.load();
   stats.mismatches = mismatches.load();
   stats.incomparable = incomparable.load();

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "llvm-c/Core.h"
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/STLFunctionalExtras.h"
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/BLAKE3.h"
@@ -22,7 +23,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <cstring>
+#include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
 #include <memory>
@@ -37,6 +40,8 @@ namespace {
 /// An object file that the loader has mapped. Holds nothing of it: it may be
 /// unloaded any time.
 struct LoadedObject {
+  const void *headers; ///< Tells it from the others, as long as it is loaded.
+  uintptr_t base;      ///< As the loader calls it.
   std::string name;
   std::string code; ///< What tells its code from other code.
   std::vector<std::string> needed;
@@ -137,6 +142,8 @@ LoadedObject readObject(const dl_phdr_info &info, bool isExecutable) {
   // The executable goes by what is running, whatever has its name by now.
   std::string path = isExecutable ? "/proc/self/exe" : info.dlpi_name;
   LoadedObject object;
+  object.headers = info.dlpi_phdr;
+  object.base = info.dlpi_addr;
   object.name =
       isExecutable ? "executable" : llvm::sys::path::filename(path).str();
   object.code =
@@ -187,9 +194,8 @@ LoadedObject readObject(const dl_phdr_info &info, bool isExecutable) {
   return object;
 }
 
-} // namespace
-
-std::vector<KeyPart> detail::getCompilerIdentity() {
+/// The executable comes first.
+std::vector<LoadedObject> readObjects() {
   std::vector<LoadedObject> objects;
   dl_iterate_phdr(
       [](dl_phdr_info *info, size_t, void *argument) {
@@ -199,16 +205,22 @@ std::vector<KeyPart> detail::getCompilerIdentity() {
         return 0;
       },
       &objects);
+  return objects;
+}
 
-  std::vector<bool> counts(objects.size());
+/// Which of `objects` are roots, or are needed by such, directly or not.
+std::vector<bool>
+findNeeded(const std::vector<LoadedObject> &objects,
+           llvm::function_ref<bool(const LoadedObject &)> isRoot) {
+  std::vector<bool> found(objects.size());
   llvm::SmallVector<size_t> open;
   auto add = [&](size_t i) {
-    if (!counts[i])
+    if (!found[i])
       open.push_back(i);
-    counts[i] = true;
+    found[i] = true;
   };
   for (size_t i = 0; i != objects.size(); ++i)
-    if (i == 0 || objects[i].namesCompiler)
+    if (isRoot(objects[i]))
       add(i);
   while (!open.empty()) {
     size_t user = open.pop_back_val();
@@ -216,6 +228,67 @@ std::vector<KeyPart> detail::getCompilerIdentity() {
       if (llvm::is_contained(objects[user].needed, objects[i].name))
         add(i);
   }
+  return found;
+}
+
+/// An object that came with a runtime library. Kept as known digests are: what
+/// it names is never unloaded.
+struct RuntimeObject {
+  const void *headers;
+  RuntimeObject *next;
+};
+std::atomic<RuntimeObject *> runtimeObjects{nullptr};
+
+void noteRuntimeObject(const LoadedObject &object) {
+  auto *noted = new RuntimeObject{object.headers, runtimeObjects.load()};
+  while (!runtimeObjects.compare_exchange_weak(noted->next, noted)) {
+  }
+}
+
+bool isRuntimeObject(const LoadedObject &object) {
+  for (RuntimeObject *known = runtimeObjects.load(); known; known = known->next)
+    if (known->headers == object.headers)
+      return true;
+  return false;
+}
+
+} // namespace
+
+void *detail::openRuntimeLibrary(const char *path) {
+  constexpr int flags = RTLD_LAZY | RTLD_LOCAL;
+  if (void *loaded = ::dlopen(path, flags | RTLD_NOLOAD))
+    return loaded;
+  std::vector<LoadedObject> before = readObjects();
+  void *handle = ::dlopen(path, flags);
+  link_map *library = nullptr;
+  if (!handle ||
+      ::dlinfo(handle, RTLD_DI_LINKMAP, static_cast<void *>(&library)) != 0)
+    return handle;
+
+  // Others may be loading something meanwhile, which is not for its sake.
+  std::vector<LoadedObject> after = readObjects();
+  std::vector<bool> isIts = findNeeded(after, [&](const LoadedObject &object) {
+    return object.base == library->l_addr;
+  });
+  auto wasThere = [&](const LoadedObject &object) {
+    return llvm::any_of(before, [&](const LoadedObject &other) {
+      return other.headers == object.headers;
+    });
+  };
+  for (size_t i = 0; i != after.size(); ++i)
+    if (isIts[i] && !wasThere(after[i]))
+      noteRuntimeObject(after[i]);
+  return handle;
+}
+
+std::vector<KeyPart> detail::getCompilerIdentity() {
+  std::vector<LoadedObject> objects = readObjects();
+  const LoadedObject *executable = objects.data();
+  std::vector<bool> counts =
+      findNeeded(objects, [&](const LoadedObject &object) {
+        return &object == executable ||
+               (object.namesCompiler && !isRuntimeObject(object));
+      });
 
   // The run-time version, which is not that of the headers where a newer shared
   // library was installed since.

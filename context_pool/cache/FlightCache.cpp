@@ -63,8 +63,29 @@ public:
     return *graph;
   }
 
-  /// Notes that the calling thread waits for `flight`. Not where it would wait
-  /// for itself: what it leads would never land.
+  /// The wait of the calling thread for `flight`, noted as long as this lives:
+  /// a thread that is cancelled waits no longer. None where it would wait for
+  /// itself: what it leads would never land.
+  class Edge {
+  public:
+    explicit Edge(const Flight &flight)
+        : graph(get()), isNoted(graph.add(flight)) {}
+    ~Edge() {
+      if (isNoted)
+        graph.remove();
+    }
+    Edge(const Edge &) = delete;
+    Edge &operator=(const Edge &) = delete;
+
+    explicit operator bool() const { return isNoted; }
+
+  private:
+    WaitGraph &graph;
+    const bool isNoted;
+  };
+
+private:
+  /// Returns false where the calling thread would wait for itself.
   bool add(const Flight &flight) {
     std::thread::id self = std::this_thread::get_id();
     MutexLock lock(mutex);
@@ -86,7 +107,6 @@ public:
     waits.erase(std::this_thread::get_id());
   }
 
-private:
   const ForkMark mark;
   Mutex mutex;
   std::unordered_map<std::thread::id, const Flight *>
@@ -127,7 +147,8 @@ uint64_t footprint(const FlightCache::Value &value) {
 
 } // namespace
 
-absl::Status FlightCache::runGuarded(llvm::function_ref<absl::Status()> body) {
+absl::Status FlightCache::runGuarded(const char *what,
+                                     llvm::function_ref<absl::Status()> body) {
   try {
     return body();
   }
@@ -140,10 +161,10 @@ absl::Status FlightCache::runGuarded(llvm::function_ref<absl::Status()> body) {
 #endif
   catch (const std::exception &exception) {
     return absl::InternalError(
-        absl::StrCat("the compile threw an exception: ", exception.what()));
+        absl::StrCat(what, " threw an exception: ", exception.what()));
   } catch (...) {
     return absl::InternalError(
-        "the compile threw something that is no std::exception");
+        absl::StrCat(what, " threw something that is no std::exception"));
   }
 }
 
@@ -173,7 +194,8 @@ FlightCache::Value FlightCache::answerLocked(const CacheKey &key,
   Value value = useLocked(key);
   if (value) {
     ++counts.kept;
-    counts.savedNanoseconds += value.costNanoseconds;
+    counts.savedNanoseconds =
+        addSaturated(counts.savedNanoseconds, value.costNanoseconds);
   }
   return value;
 }
@@ -230,7 +252,7 @@ FlightCache::Answer FlightCache::getOrMake(const CacheKey &key, Make make,
       }
     } landing{*this, shard, key, *flight};
     absl::StatusOr<Value> made = Value();
-    absl::Status status = runGuarded([&]() -> absl::Status {
+    absl::Status status = runGuarded("the creation", [&]() -> absl::Status {
       made = make();
       return made.status();
     });
@@ -239,21 +261,19 @@ FlightCache::Answer FlightCache::getOrMake(const CacheKey &key, Make make,
     return {landing.land(std::move(made)), Source::Made};
   }
 
-  bool mayWait = WaitGraph::get().add(*flight);
+  WaitGraph::Edge edge(*flight);
   {
     MutexLock lock(shard.mutex);
-    ++(mayWait ? shard.stats.joined : shard.stats.refused);
+    ++(edge ? shard.stats.joined : shard.stats.refused);
   }
-  if (!mayWait)
+  if (!edge)
     return {absl::FailedPreconditionError(absl::StrCat(
                 "key ", key.digest.toHex(),
                 ": asked for by what is making it, on this thread or through "
                 "threads that wait for one another")),
             Source::Refused};
 
-  std::optional<absl::StatusOr<Value>> outcome = waitFor(*flight, timeout);
-  WaitGraph::get().remove();
-  if (outcome)
+  if (std::optional<absl::StatusOr<Value>> outcome = waitFor(*flight, timeout))
     return {*std::move(outcome), Source::Joined};
   MutexLock lock(shard.mutex);
   ++shard.stats.abandoned;
@@ -295,6 +315,7 @@ FlightCache::finish(Shard &shard, const CacheKey &key, Flight &flight,
       } else if (keep) {
         ReadLock readLock(reading);
         if (Value kept = useLocked(key)) {
+          garbage.push_back(std::move(outcome->object));
           outcome = std::move(kept);
           keep = false;
         }
@@ -330,7 +351,8 @@ FlightCache::Found FlightCache::find(const CacheKey &key) {
   found.value = useLocked(key);
   if (found.value) {
     ++counts.lookupHits;
-    counts.savedNanoseconds += found.value.costNanoseconds;
+    counts.savedNanoseconds =
+        addSaturated(counts.savedNanoseconds, found.value.costNanoseconds);
   }
   return found;
 }

@@ -28,6 +28,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <set>
@@ -38,6 +39,12 @@
 namespace ctxpool::detail {
 
 struct Flight;
+
+/// The sum of two times of at least 0, or the longest time.
+inline int64_t addSaturated(int64_t lhs, int64_t rhs) {
+  constexpr int64_t longest = std::numeric_limits<int64_t>::max();
+  return rhs > longest - lhs ? longest : lhs + rhs;
+}
 
 /// A hit writes to nothing that a hit of another key on another thread reads:
 /// its thread's part of a lock, with counters, and the time of use in the entry.
@@ -55,7 +62,7 @@ public:
   struct Value {
     std::shared_ptr<const void> object; ///< Null: no value.
     uint64_t bytes = 0;
-    int64_t costNanoseconds = 0; ///< What it took to make it.
+    int64_t costNanoseconds = 0; ///< What it took to make it. At least 0.
 
     explicit operator bool() const { return object != nullptr; }
   };
@@ -122,9 +129,10 @@ public:
   /// Never waits for a flight.
   Found find(const CacheKey &key);
 
-  /// Keeps `value` where the policy has it so, unless something is kept already
-  /// or `expected` is no longer the generation. A flight of that key gives what is kept in
-  /// place of what it makes.
+  /// Keeps `value` where the policy has it so, unless `expected` is no longer the
+  /// generation, or something is kept already that the policy does not replace.
+  /// A flight of that key gives what is kept in place of what it makes, but where
+  /// the policy replaces.
   void insert(const CacheKey &key, Value value,
               std::optional<uint64_t> expected = std::nullopt);
 
@@ -138,9 +146,10 @@ public:
   /// destructor included.
   bool isInherited() const { return mark.isInherited(); }
 
-  /// What `body` gave, or Internal for an exception out of it. The unwinding of
-  /// a thread that ends passes through.
-  static absl::Status runGuarded(llvm::function_ref<absl::Status()> body);
+  /// What `body` gave, or Internal for an exception out of it; `what` is its name
+  /// in the message. The unwinding of a thread that ends passes through.
+  static absl::Status runGuarded(const char *what,
+                                 llvm::function_ref<absl::Status()> body);
 
 private:
   /// On cache lines of its own: a hit writes to it, and the nodes of the maps

@@ -110,7 +110,7 @@ Result Compilation::finish() {
       enter("digest");
       // Code has the names of private symbols.
       OwningModule copy(module->clone());
-      meaning = digestResult(*copy);
+      meaning = Fingerprint{digestModule(*copy)};
     }
     Result emitted = emit();
     if (!emitted.ok())
@@ -208,12 +208,6 @@ absl::Status Compilation::runPipeline() {
   return failed ? failWithDiagnostics(where) : absl::OkStatus();
 }
 
-Fingerprint Compilation::digestResult(mlir::ModuleOp lowered) {
-  Fingerprint meaning;
-  meaning.bytes = digestModule(lowered);
-  return meaning;
-}
-
 std::optional<Fingerprint> Compilation::readMeaning(const Artifact &artifact) {
   // Of code there is no telling what a private symbol was called for.
   if (artifact.getKind() != bytecodeKind)
@@ -228,7 +222,7 @@ std::optional<Fingerprint> Compilation::readMeaning(const Artifact &artifact) {
   std::optional<Fingerprint> meaning;
   status = protect([&] {
     enter("digest");
-    meaning = digestResult(*module);
+    meaning = Fingerprint{digestModule(*module)};
     enter("destruction");
     module = nullptr;
     return absl::OkStatus();

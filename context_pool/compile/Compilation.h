@@ -96,9 +96,6 @@ private:
   void abandon();
 
   absl::Status runPipeline();
-  /// A digest of the lowered module that does not see what upstream's passes
-  /// leave to chance. Changes the module.
-  static Fingerprint digestResult(mlir::ModuleOp lowered);
   absl::StatusOr<Artifact> emit();
 
   CompilationSetup &setup;

@@ -97,6 +97,7 @@ public:
   Future submitSource(Source source);
   CompileServiceStats getStats() const;
   const CompileServiceOptions &getOptions() const { return setup.options; }
+  const ResolvedRecipe &getResolvedRecipe() const { return recipe; }
 
   bool isInherited() const { return mark.isInherited(); }
   /// In a forked child: gives the child its signal handlers back.
@@ -114,6 +115,9 @@ private:
   absl::StatusOr<ContextLease> acquire(Deadline deadline);
 
   absl::StatusOr<CacheKey> makeKey(mlir::ModuleOp module) const;
+  // In a compile out of a compile, the outer one's recovery must not skip what
+  // these hold: leases, and compiles that others wait for.
+
   /// The artifact of `key`, or what `build` makes where nobody has it.
   Result getOrBuild(const CacheKey &key, llvm::function_ref<Result()> build,
                     Deadline deadline);
@@ -179,6 +183,7 @@ CompileService::Impl::makeKey(mlir::ModuleOp module) const {
 Result CompileService::Impl::getOrBuild(const CacheKey &key,
                                         llvm::function_ref<Result()> build,
                                         Deadline deadline) {
+  RecoveryBarrier barrier;
   auto readMeaningOf = [&](const Artifact &artifact) {
     return readMeaning(artifact, deadline);
   };
@@ -212,6 +217,7 @@ CompileService::Impl::readMeaning(const Artifact &artifact, Deadline deadline) {
 Result CompileService::Impl::build(const std::string &name,
                                    Compilation::Load load,
                                    llvm::StringLiteral how, Deadline deadline) {
+  RecoveryBarrier barrier;
   absl::StatusOr<ContextLease> lease = acquire(deadline);
   if (!lease.ok())
     return annotate(lease.status(), absl::StrCat("compiling ", name));
@@ -261,6 +267,7 @@ Result CompileService::Impl::serveSource(const Source &source,
   if (!cache)
     return buildFromSource(source, deadline);
 
+  RecoveryBarrier barrier;
   std::optional<CacheKey> key;
   bool built = false;
   {
@@ -285,6 +292,7 @@ Result CompileService::Impl::serveSource(const Source &source,
           built = true;
           return compilation.finish();
         },
+        // Nor does it wait for another process: it compiles as well.
         absl::ZeroDuration(),
         [&](const Artifact &artifact) {
           return compilation.readMeaning(artifact);
@@ -409,12 +417,15 @@ CompileService::create(ContextPool &pool, CompileCache *cache,
                        CompileServiceOptions options) {
   if (absl::Status status = validate(options); !status.ok())
     return status;
+  // Keys tell outputs apart; the user's options stay what they are.
+  std::string given = options.recipe.options;
   options.recipe.options.insert(0, nameOf(options.output).str());
   absl::StatusOr<ResolvedRecipe> recipe =
       ResolvedRecipe::create(options.recipe);
   if (!recipe.ok())
     return annotate(recipe.status(), "compile service");
   options.recipe = recipe->get();
+  options.recipe.options = std::move(given);
   if (absl::Status status = checkTemplate(pool, options); !status.ok())
     return status;
   if (options.threads == 0)
@@ -485,4 +496,8 @@ CompileServiceStats CompileService::getStats() const {
 
 const CompileServiceOptions &CompileService::getOptions() const {
   return impl->getOptions();
+}
+
+const ResolvedRecipe &CompileService::getResolvedRecipe() const {
+  return impl->getResolvedRecipe();
 }

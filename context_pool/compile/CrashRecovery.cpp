@@ -34,6 +34,7 @@
 #include <system_error>
 #include <ucontext.h>
 #include <unistd.h>
+#include <utility>
 
 using namespace ctxpool;
 using namespace ctxpool::detail;
@@ -65,6 +66,21 @@ struct Signal {
 // Read by a signal handler, so that it has to be there without an allocation.
 static thread_local Region *innermost
     __attribute__((tls_model("initial-exec"))) = nullptr;
+
+/// How many barriers have a region outside.
+static thread_local unsigned barriers = 0;
+
+RecoveryBarrier::RecoveryBarrier() : region(std::exchange(innermost, nullptr)) {
+  if (region)
+    ++barriers;
+}
+
+RecoveryBarrier::~RecoveryBarrier() {
+  if (!region)
+    return;
+  --barriers;
+  innermost = static_cast<Region *>(region);
+}
 
 /// Guards what follows, but for readings of `previous` by handlers: it is
 /// written before the handler that reads it is installed.
@@ -340,7 +356,7 @@ ctxpool::detail::runProtected(Recovery recovery,
   Region region;
   region.outer = innermost;
   ThreadState state(region);
-  if (recovery == Recovery::Everything || region.outer)
+  if (recovery == Recovery::Everything || region.outer || barriers != 0)
     if (absl::Status status = state.enter(); !status.ok())
       return status;
   try {

@@ -30,9 +30,10 @@ namespace ctxpool::detail {
 /// While one lives, crashes of code in `runProtected` are recovered from.
 ///
 /// State of the process, shared by all that live and undone with the last:
-/// - the handlers of SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP and SIGABRT. Signals that are not of protected code go to the handlers that
-///   were there before. Whoever replaces one meanwhile keeps his, and takes
-///   recovery from that signal.
+/// - the handlers of SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP and SIGABRT.
+///   Signals that are not of protected code go to the handlers that were there
+///   before. Whoever replaces one meanwhile keeps his, and takes recovery from
+///   that signal.
 /// - if asked to, LLVM's fatal error handler, of which there is one and no way
 ///   to ask for it. Fatal errors that are not of protected code are reported as
 ///   LLVM does.
@@ -80,6 +81,23 @@ enum class Recovery {
 ///                             not run.
 absl::StatusOr<std::optional<std::string>>
 runProtected(Recovery recovery, llvm::function_ref<void()> body);
+
+/// While one lives, code of its thread is protected by calls of `runProtected`
+/// within its scope only: those around it would skip what the frames in between
+/// hold and others wait for. They count for `Recovery::Exceptions` as ever.
+///
+/// Barriers and protected calls of a thread end in the reverse of the order in
+/// which they began.
+class RecoveryBarrier {
+public:
+  RecoveryBarrier();
+  ~RecoveryBarrier();
+  RecoveryBarrier(const RecoveryBarrier &) = delete;
+  RecoveryBarrier &operator=(const RecoveryBarrier &) = delete;
+
+private:
+  void *const region; ///< The innermost one outside.
+};
 
 } // namespace ctxpool::detail
 

@@ -14,6 +14,8 @@
 
 #include "context_pool/Executable.h"
 
+#include "context_pool/cache/CompilerIdentity.h"
+
 #include "absl/status/status.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
@@ -47,7 +49,7 @@ namespace jitlink = llvm::jitlink;
 /// A handle on a shared library, which stays loaded. Not visible to symbols of
 /// other libraries: what comes with the library does not mix with the process.
 static absl::StatusOr<void *> openLibrary(const char *path) {
-  if (void *handle = ::dlopen(path, RTLD_LAZY | RTLD_LOCAL))
+  if (void *handle = ctxpool::detail::openRuntimeLibrary(path))
     return handle;
   // glibc and musl keep the text for each thread.
   const char *reason = ::dlerror(); // NOLINT(concurrency-mt-unsafe)

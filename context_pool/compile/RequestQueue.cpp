@@ -12,6 +12,8 @@
 
 #include "context_pool/compile/RequestQueue.h"
 
+#include "context_pool/compile/Annotate.h"
+
 #include <utility>
 
 using namespace ctxpool;
@@ -20,20 +22,27 @@ using namespace ctxpool::detail;
 /// Whether the calling thread is one of a queue's.
 static thread_local bool isThreadOfQueue = false;
 
-absl::StatusOr<Thread> RequestQueue::startThread() {
-  return Thread::start(stackBytes, [this] { work(); });
-}
-
-absl::Status RequestQueue::start(unsigned threadCount, size_t bytesOfStacks) {
-  stackBytes = bytesOfStacks;
-  for (unsigned number = 0; number < threadCount; ++number) {
-    absl::StatusOr<Thread> thread = startThread();
-    if (!thread.ok())
+absl::Status RequestQueue::startThreadsLocked() {
+  while (serving < threadCount) {
+    // It waits for the lock, and finds itself in its place.
+    Place place = threads.emplace(threads.end());
+    absl::StatusOr<Thread> thread =
+        Thread::start(stackBytes, [this, place] { work(place); });
+    if (!thread.ok()) {
+      threads.erase(place);
       return thread.status();
-    MutexLock lock(mutex);
-    threads.push_back(*std::move(thread));
+    }
+    place->emplace(*std::move(thread));
+    ++serving;
   }
   return absl::OkStatus();
+}
+
+absl::Status RequestQueue::start(size_t count, size_t bytesOfStacks) {
+  stackBytes = bytesOfStacks;
+  MutexLock lock(mutex);
+  threadCount = count;
+  return startThreadsLocked();
 }
 
 void RequestQueue::stop(Waiting whatWaits) {
@@ -56,7 +65,9 @@ void RequestQueue::stop(Waiting whatWaits) {
   // Joins them. One that ends in a request has put another in its place by then.
   auto takeThreads = [&] {
     MutexLock lock(mutex);
-    return std::exchange(threads, {});
+    Threads taken = std::exchange(ended, {});
+    taken.splice(taken.end(), threads);
+    return taken;
   };
   while (!takeThreads().empty()) {
   }
@@ -68,14 +79,28 @@ void RequestQueue::stop(Waiting whatWaits) {
   cancel();
 }
 
+static absl::Status noThread(const absl::Status &status) {
+  return annotate(status, "compile service: no thread to serve the request");
+}
+
 RequestQueue::Future RequestQueue::add(Serve serve) {
   Request request{std::move(serve), {}};
   Future future = request.promise.get_future();
-  MutexLock lock(mutex);
-  while (waiting.size() >= capacity)
-    hasRoom.wait(mutex);
-  waiting.push_back(std::move(request));
-  hasWork.notifyOne();
+  absl::Status started;
+  {
+    MutexLock lock(mutex);
+    while (waiting.size() >= capacity)
+      hasRoom.wait(mutex);
+    // Where there was none to be had in place of one that ended, there may be by
+    // now.
+    started = startThreadsLocked();
+    if (serving != 0) {
+      waiting.push_back(std::move(request));
+      hasWork.notifyOne();
+      return future;
+    }
+  }
+  give(request, noThread(started));
   return future;
 }
 
@@ -86,13 +111,26 @@ size_t RequestQueue::countWaiting() const {
   return waiting.size();
 }
 
-void RequestQueue::work() {
+void RequestQueue::work(Place self) {
   isThreadOfQueue = true;
+  // Where the thread ends in a request, or was cancelled by one and ends here.
+  struct Unwinding {
+    RequestQueue &queue;
+    const Place self;
+    bool returns = false;
+    ~Unwinding() {
+      if (!returns)
+        queue.replaceThread(self);
+    }
+  } unwinding{*this, self};
+
   MutexLock lock(mutex);
   while (true) {
     if (waiting.empty()) {
-      if (stopping)
+      if (stopping) {
+        unwinding.returns = true;
         return;
+      }
       hasWork.wait(mutex);
       continue;
     }
@@ -113,29 +151,41 @@ void RequestQueue::give(Request &request, Answer answer) {
 void RequestQueue::serve(Request request) {
   // Owns the request, which goes without the lock: with it may go an artifact,
   // and what that one's owner does is not known here.
-  struct Serving {
+  struct Call {
     RequestQueue &queue;
     Request request;
     bool answered = false;
-    ~Serving() {
-      if (!answered) {
+    ~Call() {
+      if (!answered)
         queue.give(request,
                    absl::AbortedError("compile service: abandoned: the thread "
                                       "that served the request ended"));
-        queue.replaceThread();
-      }
       --queue.running;
     }
-  } serving{*this, std::move(request)};
+  } call{*this, std::move(request)};
   ++running;
-  Answer answer = serving.request.serve();
-  serving.answered = true;
-  give(serving.request, std::move(answer));
+  Answer answer = call.request.serve();
+  call.answered = true;
+  give(call.request, std::move(answer));
 }
 
-void RequestQueue::replaceThread() {
-  absl::StatusOr<Thread> thread = startThread();
-  MutexLock lock(mutex);
-  if (thread.ok())
-    threads.push_back(*std::move(thread));
+void RequestQueue::replaceThread(Place self) {
+  Threads joined;
+  std::deque<Request> dropped;
+  absl::Status started;
+  {
+    MutexLock lock(mutex);
+    joined.swap(ended);
+    // `stop` joins all that there are, and may be at it.
+    if (!stopping)
+      ended.splice(ended.end(), threads, self);
+    --serving;
+    started = startThreadsLocked();
+    if (serving == 0) {
+      dropped.swap(waiting);
+      hasRoom.notifyAll();
+    }
+  }
+  for (Request &request : dropped)
+    give(request, noThread(started));
 }

@@ -22,14 +22,17 @@
 #include <deque>
 #include <functional>
 #include <future>
+#include <list>
+#include <optional>
 #include <utility>
-#include <vector>
 
 namespace ctxpool::detail {
 
 /// A bounded queue, and the threads that serve what comes into it, in the order
-/// in which it came. A thread that ends while it serves a request
-/// (`pthread_exit`, `pthread_cancel`) is replaced, and its request answered.
+/// in which it came. A thread that ends in a request (`pthread_exit`,
+/// `pthread_cancel`) is replaced, and the request answered; the thread is joined,
+/// and its stack freed, when the next one ends. Where no other thread can be had,
+/// those that are left serve, and the next `add` tries again.
 /// Everything that was added has its answer after `stop`.
 ///
 /// Thread safety: every member may be called from several threads at once, but
@@ -47,7 +50,7 @@ public:
 
   /// Errors: ResourceExhausted - fewer threads could be had. `stop` ends those
   ///                             that were.
-  absl::Status start(unsigned threadCount, size_t stackBytes);
+  absl::Status start(size_t threadCount, size_t stackBytes);
 
   enum class Waiting {
     Finish, ///< What waits is served.
@@ -57,7 +60,9 @@ public:
   /// Ends the threads when they have served what they have begun.
   void stop(Waiting waiting);
 
-  /// Has `serve` called by one of the threads. Waits where the queue is full.
+  /// Has `serve` called by one of the threads. Waits where the queue is full. The
+  /// answer is ResourceExhausted where all threads have ended and none can be
+  /// had.
   Future add(Serve serve);
 
   /// Whether the calling thread is one of those of a queue.
@@ -72,22 +77,32 @@ private:
     std::promise<Answer> promise;
   };
 
-  absl::StatusOr<Thread> startThread();
-  void work();
+  /// A list: a thread finds itself in it.
+  using Threads = std::list<std::optional<Thread>>;
+  using Place = Threads::iterator;
+
+  /// Starts as many as are wanting.
+  absl::Status startThreadsLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void work(Place self);
   void serve(Request request);
   void give(Request &request, Answer answer);
   /// Of the calling thread, which ends.
-  void replaceThread();
+  void replaceThread(Place self);
 
   const size_t capacity;
   const std::function<void(const Answer &)> onAnswer;
-  size_t stackBytes = 0;
+  size_t stackBytes = 0; ///< Written by `start`.
   std::atomic<size_t> running{0};
   mutable Mutex mutex;
   std::deque<Request> waiting ABSL_GUARDED_BY(mutex);
   bool stopping ABSL_GUARDED_BY(mutex) = false;
   CondVar hasWork, hasRoom;
-  std::vector<Thread> threads ABSL_GUARDED_BY(mutex);
+  size_t threadCount ABSL_GUARDED_BY(mutex) = 0;
+  /// Of `threads`, those that have not ended in a request.
+  size_t serving ABSL_GUARDED_BY(mutex) = 0;
+  Threads threads ABSL_GUARDED_BY(mutex);
+  /// Those that ended in a request, until somebody joins them.
+  Threads ended ABSL_GUARDED_BY(mutex);
 };
 
 } // namespace ctxpool::detail

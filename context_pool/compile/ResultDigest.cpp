@@ -114,57 +114,70 @@ static void renameSymbols(llvm::ArrayRef<Operation *> ops,
 // Private symbols that nothing public refers to
 //===----------------------------------------------------------------------===//
 
-static constexpr llvm::StringLiteral unreachedPrefix = "ctxpool.unreached.";
-
 namespace {
-/// The text of an operation, cut where it names an unreached symbol.
+/// An operation with its own name, and those of the unreached symbols that it
+/// refers to, replaced by ones that say nothing.
 struct Skeleton {
-  std::string text;
-  std::vector<size_t> references; ///< Numbers of the symbols, in order.
+  ResultDigest text;
+  /// Numbers of the symbols, each once, in the order of the names that stand for
+  /// them in the text.
+  std::vector<size_t> references;
 };
+using SymbolNumbers = llvm::DenseMap<StringAttr, size_t>;
 } // namespace
 
-static Skeleton makeSkeleton(Operation *op, size_t self) {
+static Skeleton makeSkeleton(Operation *op, const SymbolNumbers &unreached,
+                             const std::string &prefix) {
+  MLIRContext *context = op->getContext();
+  Skeleton skeleton;
+  SymbolNames names;
+  // References to itself are a part of the text: whose they are is clear.
+  names[SymbolTable::getSymbolName(op)] =
+      StringAttr::get(context, prefix + "self");
+  walkReferences(op, [&](StringAttr name) {
+    auto it = unreached.find(name);
+    if (it == unreached.end())
+      return;
+    StringAttr standIn =
+        StringAttr::get(context, llvm::Twine(prefix) + "reference." +
+                                     llvm::Twine(skeleton.references.size()));
+    if (names.try_emplace(name, standIn).second)
+      skeleton.references.push_back(it->second);
+  });
+
+  OwningOpRef<Operation *> copy(op->clone());
+  renameSymbols(*copy, names);
   std::string text;
   llvm::raw_string_ostream stream(text);
-  op->print(stream, OpPrintingFlags()
-                        .useLocalScope()
-                        .printGenericOpForm()
-                        .elideLargeResourceString(0));
-  Skeleton skeleton;
-  llvm::StringRef rest = text;
-  while (true) {
-    auto [before, after] = rest.split(unreachedPrefix);
-    skeleton.text += before;
-    if (before.size() == rest.size())
-      return skeleton;
-    size_t number = 0;
-    after.consumeInteger(10, number);
-    // References to itself are a part of the text: whose they are is clear.
-    skeleton.text += number == self ? "<self>" : "<reference>";
-    if (number != self)
-      skeleton.references.push_back(number);
-    rest = after;
-  }
+  copy->print(stream, OpPrintingFlags()
+                          .useLocalScope()
+                          .printGenericOpForm()
+                          .elideLargeResourceString(0));
+  skeleton.text = digestBytes(text);
+  return skeleton;
 }
 
-/// Names after their content for `unreached`, which are called
-/// `unreachedPrefix` and their number. Only symbols that cannot be told apart
-/// get the same name.
+/// Names after their content for `unreached`, in which no other symbol's name
+/// begins with `prefix`. Only symbols that cannot be told apart get the same
+/// name.
 static std::vector<ResultDigest>
-labelUnreached(llvm::ArrayRef<Operation *> unreached) {
+labelUnreached(llvm::ArrayRef<Operation *> unreached,
+               const std::string &prefix) {
+  SymbolNumbers numbers;
+  for (auto [number, op] : llvm::enumerate(unreached))
+    numbers[SymbolTable::getSymbolName(op)] = number;
   std::vector<Skeleton> skeletons;
   std::vector<ResultDigest> labels;
-  for (auto [number, op] : llvm::enumerate(unreached)) {
-    skeletons.push_back(makeSkeleton(op, number));
-    labels.push_back(digestBytes(skeletons.back().text));
+  for (Operation *op : unreached) {
+    skeletons.push_back(makeSkeleton(op, numbers, prefix));
+    labels.push_back(skeletons.back().text);
   }
   size_t classes = std::set<ResultDigest>(labels.begin(), labels.end()).size();
   while (true) {
     std::vector<ResultDigest> refined;
     for (const Skeleton &skeleton : skeletons) {
       llvm::BLAKE3 hasher;
-      hasher.update(digestBytes(skeleton.text));
+      hasher.update(skeleton.text);
       for (size_t reference : skeleton.references)
         hasher.update(labels[reference]);
       refined.push_back(hasher.final<32>());
@@ -181,6 +194,28 @@ labelUnreached(llvm::ArrayRef<Operation *> unreached) {
 //===----------------------------------------------------------------------===//
 // Canonical form
 //===----------------------------------------------------------------------===//
+
+/// What no name that stays begins with: neither that of a public symbol among
+/// `ops` nor one that `ops` refer to and that is none of `privates`. It depends
+/// on these names only.
+static std::string
+findUnusedPrefix(llvm::ArrayRef<Operation *> ops,
+                 const llvm::DenseMap<StringAttr, Operation *> &privates) {
+  llvm::SmallVector<llvm::StringRef> taken;
+  auto take = [&](StringAttr name) {
+    if (name && !privates.contains(name))
+      taken.push_back(name.getValue());
+  };
+  for (Operation *op : ops) {
+    take(op->getAttrOfType<StringAttr>(SymbolTable::getSymbolAttrName()));
+    walkReferences(op, take);
+  }
+  std::string prefix = "ctxpool.";
+  while (llvm::any_of(
+      taken, [&](llvm::StringRef name) { return name.starts_with(prefix); }))
+    prefix += "_.";
+  return prefix;
+}
 
 /// Puts the private symbols of `table` in an order, and gives them names, that
 /// depend on neither their order nor their names before.
@@ -212,17 +247,19 @@ static void canonicalizeSymbolTable(Operation *table) {
   for (size_t next = 0; next < reached.size(); ++next)
     walkReferences(reached[next], reach);
 
+  const std::string prefix = findUnusedPrefix(all, privates);
   SymbolNames names;
   MLIRContext *context = table->getContext();
   auto setName = [&](Operation *op, const llvm::Twine &name) {
     names[SymbolTable::getSymbolName(op)] = StringAttr::get(context, name);
   };
   for (auto [number, op] : llvm::enumerate(reached))
-    setName(op, "ctxpool.private." + llvm::Twine(number));
+    setName(op, prefix + "private." + llvm::Twine(number));
   llvm::SmallVector<Operation *> unreached;
   for (Operation *op : privatesInOrder)
     if (!reached.contains(op)) {
-      setName(op, unreachedPrefix + llvm::Twine(unreached.size()));
+      // For now: so that none is called what a reached one becomes.
+      setName(op, prefix + "unreached." + llvm::Twine(unreached.size()));
       unreached.push_back(op);
     }
   renameSymbols(all, names);
@@ -230,8 +267,9 @@ static void canonicalizeSymbolTable(Operation *table) {
   llvm::SmallVector<std::pair<ResultDigest, Operation *>> labelled;
   if (!unreached.empty()) {
     names.clear();
-    for (auto [label, op] : llvm::zip(labelUnreached(unreached), unreached)) {
-      setName(op, "ctxpool.unreached." + llvm::toHex(label));
+    for (auto [label, op] :
+         llvm::zip(labelUnreached(unreached, prefix), unreached)) {
+      setName(op, prefix + "unreached." + llvm::toHex(label));
       labelled.emplace_back(label, op);
     }
     renameSymbols(unreached, names);

@@ -27,12 +27,12 @@ ResultDigest digestBytes(llvm::StringRef bytes);
 
 /// A digest of what a module is, which is equal for results that differ only in
 /// what upstream's passes leave to chance: the order of private symbols in
-/// their symbol table and their names. Nor does it see the keys of resources,
-/// which depend on what else a context holds, or the order of use lists.
+/// their symbol table, their names, and locations. Nor does it see the keys of
+/// resources, which depend on what else a context holds, or the order of use
+/// lists.
 ///
 /// It sees everything else: operations in their order, attributes, properties,
-/// types, locations, the contents of resources, and which reference means which
-/// symbol.
+/// types, the contents of resources, and which reference means which symbol.
 ///
 /// How: private symbols that can be reached from the others are numbered in the
 /// order in which references to them are met, beginning with the public

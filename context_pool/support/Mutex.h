@@ -72,22 +72,30 @@ public:
   void notifyAll() { condition.notify_all(); }
 
   void wait(Mutex &mutex) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-    std::unique_lock<std::mutex> lock(mutex.mutex, std::adopt_lock);
-    condition.wait(lock);
-    (void)lock.release();
+    Adopted adopted(mutex);
+    condition.wait(adopted.lock);
   }
 
   /// Returns false when `deadline` has passed.
   bool waitUntil(Mutex &mutex, Clock::time_point deadline)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-    std::unique_lock<std::mutex> lock(mutex.mutex, std::adopt_lock);
-    bool inTime =
-        condition.wait_until(lock, deadline) == std::cv_status::no_timeout;
-    (void)lock.release();
-    return inTime;
+    Adopted adopted(mutex);
+    return condition.wait_until(adopted.lock, deadline) ==
+           std::cv_status::no_timeout;
   }
 
 private:
+  /// The lock that the caller holds, in the form that the standard wants, and
+  /// left to the caller also where the thread is cancelled as it waits.
+  struct Adopted {
+    explicit Adopted(Mutex &mutex) : lock(mutex.mutex, std::adopt_lock) {}
+    ~Adopted() { (void)lock.release(); }
+    Adopted(const Adopted &) = delete;
+    Adopted &operator=(const Adopted &) = delete;
+
+    std::unique_lock<std::mutex> lock;
+  };
+
   std::condition_variable condition;
 };
 

@@ -78,7 +78,8 @@ public:
   /// How long the compiler worked for it; zero where nobody said.
   absl::Duration getCompileCost() const;
 
-  /// The same bytes, shared, with that meaning or cost.
+  /// The same bytes, shared, with that meaning or cost. A cost below zero is
+  /// none.
   Artifact withMeaning(const Fingerprint &meaning) const;
   Artifact withCompileCost(absl::Duration cost) const;
 
@@ -172,8 +173,9 @@ struct KeyPart {
 ///   - the code of the executable, of all that is loaded and names MLIR or LLVM
 ///     among its dynamic symbols (their libraries and plugins), and of what these
 ///     need, directly or not: by its build id, or without one by its contents.
-///     What else is loaded counts for nothing. A plugin that is loaded later has
-///     other keys: create anew.
+///     What else is loaded counts for nothing, and neither does what `Executable`
+///     loads for compiled code. A plugin that is loaded later has other keys:
+///     create anew.
 /// Everything that goes in is framed: no two lists of parts run into one text.
 ///
 /// What does not go in, and has to be in `options` or `extra` where it matters:
@@ -435,7 +437,8 @@ public:
   ///         FailedPrecondition - the directory is there, and belongs to somebody
   ///                              else or is writable by others.
   ///         Unimplemented      - this build has no Redis, or no TLS.
-  ///         ResourceExhausted  - no thread for the directory.
+  ///         ResourceExhausted  - no thread for the directory, or TLS cannot be
+  ///                              set up.
   static absl::StatusOr<std::unique_ptr<CompileCache>>
   create(CompileCacheOptions options = {});
 
@@ -468,7 +471,8 @@ public:
   ///                              for one another, in whatever caches. For the
   ///                              call that would close the circle. One that goes
   ///                              through a thread which a compile starts and
-  ///                              joins cannot be seen: `timeout` ends it.
+  ///                              joins cannot be seen: `timeout` ends it. Or the
+  ///                              cache was made before a fork.
   ///
   /// `compile` must not be left by `longjmp`.
   absl::StatusOr<Artifact>
@@ -480,14 +484,17 @@ public:
   /// tier, which fills memory and the tiers before it; nothing on a miss. Does
   /// not wait for a compile.
   ///
-  /// Errors: none: a fault of a tier is a miss.
+  /// Errors: FailedPrecondition - the cache was made before a fork. A fault of a
+  ///                              tier is none, but a miss.
   absl::StatusOr<std::optional<Artifact>> lookup(const CacheKey &key);
 
   /// Publishes an artifact to memory and the tiers, as a compile does. Where one
-  /// is published already, that one stays, but in mode Recompute. A compile of
-  /// the key that is under way then gives everybody what was inserted.
+  /// is published already, that one stays, and a compile of the key that is under
+  /// way gives everybody what was inserted; in mode Recompute, each takes the
+  /// place of the one before.
   ///
-  /// Errors: InvalidArgument - the artifact has no kind.
+  /// Errors: InvalidArgument    - the artifact has no kind.
+  ///         FailedPrecondition - the cache was made before a fork.
   absl::Status insert(const CacheKey &key, const Artifact &artifact);
 
   /// Forgets everything: in memory, what waits to be written, and, unless the
@@ -500,6 +507,7 @@ public:
   ///
   /// Errors: the first fault of a write since the last call, or
   ///         ResourceExhausted for one that was dropped.
+  ///         FailedPrecondition - the cache was made before a fork.
   absl::Status flush();
 
   /// The counts. Other calls may be under way, which are counted in part.

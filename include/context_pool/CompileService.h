@@ -54,7 +54,9 @@ struct CompileServiceOptions {
   /// Whether a crash of a request is an Internal error of that request, and not
   /// the end of the process. A crash is a fault, an overflow of the stack, an
   /// abort, or a fatal error of LLVM's, in the parser, the verifier, a pass or
-  /// code generation, on the thread that serves the request.
+  /// code generation, on the thread that serves the request. What else runs of
+  /// the host's, such as the template's `onClone`, is not part of it, also where
+  /// a pass compiles.
   ///
   /// As long as such a service lives, the process has handlers of SIGSEGV,
   /// SIGBUS, SIGILL, SIGFPE, SIGTRAP and SIGABRT. Signals that are not of a
@@ -128,14 +130,20 @@ struct CompileServiceStats {
 ///                        written without loss; it is what it itself waits for;
 ///                        or the service was made before a fork.
 ///   DeadlineExceeded   - `timeout` is over; the message says after which pass.
-///   ResourceExhausted  - a compile out of a compile finds no context, see below.
+///   ResourceExhausted  - a compile out of a compile finds no context, see below;
+///                        all threads of the service ended in passes, and no
+///                        other could be had; or, with `crashRecovery`, there is
+///                        no memory for the stack on which crashes are handled.
 ///   Internal           - a pass threw an exception or, with `crashRecovery`, the
 ///                        request crashed; the message names the stage and pass.
-///                        The context is never used again, nor destroyed.
+///                        The context is never used again, nor destroyed. Or the
+///                        system refuses that stack.
 ///   Aborted            - the thread that compiled ended in a pass
 ///                        (`pthread_exit`, `pthread_cancel`). For those who
 ///                        waited, and for futures; a thread of the service is
 ///                        replaced, and the context is as after a crash.
+///   Cancelled          - the service was destroyed before a thread began the
+///                        request, see `OnDestroy`. For futures.
 ///   What the pool's `onClone` returned.
 /// Errors go to all who wait for the same compile, and are not cached. Passes are
 /// not named where contexts have an action handler of the template's. Where
@@ -143,7 +151,9 @@ struct CompileServiceStats {
 ///
 /// Counts of the cache: a request that is still bytes has a context in hand when
 /// it asks; where another thread compiles the same, it gives up (`abandoned`),
-/// lets go of the context, and asks again.
+/// lets go of the context, and asks again. Where another process does, with which
+/// the cache shares a folder, it compiles as well: only requests that are modules
+/// wait for that.
 ///
 /// Ownership:     pool and cache must outlive the service.
 /// Thread safety: every member may be called from several threads at once, but
@@ -153,10 +163,12 @@ struct CompileServiceStats {
 ///                `maxLive`, such a compile waits for no context and for nobody
 ///                else's compile, so that none waits for itself. What a thread of
 ///                a service or in a compile submits, it serves itself at once.
-/// Keys:          say nothing of the pool's template. Services that share a cache
-///                and whose contexts differ in what matters to the pipeline, such
-///                as dialects and the interfaces that extensions bring, need to
-///                differ in `recipe.extra`.
+/// Keys:          are made with `getResolvedRecipe`, which tells outputs apart,
+///                and not with `recipe` alone. They say nothing of the pool's
+///                template: services that share a cache and whose contexts differ
+///                in what matters to the pipeline, such as dialects and the
+///                interfaces that extensions bring, need to differ in
+///                `recipe.extra`.
 /// Fork:          a child may destroy the service and make its own of a pool and
 ///                a cache of its own; futures of the parent are never answered
 ///                there.
@@ -173,6 +185,8 @@ public:
   ///                              action handler of their own, which `timeout`
   ///                              and `crashRecovery` need.
   ///         ResourceExhausted  - the threads could not be started.
+  ///         Internal           - the system refuses a signal handler, which
+  ///                              `crashRecovery` needs.
   ///         What the template's `onClone` returned.
   static absl::StatusOr<std::unique_ptr<CompileService>>
   create(ContextPool &pool, CompileCache *cache, CompileServiceOptions options);
@@ -210,8 +224,18 @@ public:
   CompileServiceStats getStats() const;
 
   /// With every field settled: the number of threads, the recipe as
-  /// `ResolvedRecipe` has it.
+  /// `ResolvedRecipe` has it. A service that is made of them has the same keys.
   const CompileServiceOptions &getOptions() const;
+
+  /// What the keys of the service are made with: the recipe of `getOptions()`,
+  /// whose `options` have the output in front of them (`output=module;`,
+  /// `output=llvmir;` or `output=object;`). The cache has what the service makes
+  /// of a module under
+  /// \code
+  ///   service.getResolvedRecipe().makeKey(
+  ///       *fingerprint(module, service.getOptions().structural))
+  /// \endcode
+  const ResolvedRecipe &getResolvedRecipe() const;
 
 private:
   class Impl;

@@ -71,6 +71,7 @@ public:
   ///         NotFound           - symbols that nobody defines, or a library; the
   ///                              message names all of them.
   ///         FailedPrecondition - the object needs what is not provided.
+  ///         Unimplemented      - the objects of this system are not ELF.
   static absl::StatusOr<std::shared_ptr<Executable>>
   load(const Artifact &object, const ExecutableOptions &options = {});
 

@@ -17,6 +17,7 @@
 #include "llvm/Support/raw_ostream.h"
 #include "gtest/gtest.h"
 
+#include <set>
 #include <string>
 
 using namespace ctxpool;
@@ -202,6 +203,73 @@ TEST(ResultDigestTest, SeesWhatUnreachedSymbolsReferTo) {
   };
   EXPECT_NE(make("@b"), make("@c"));
   EXPECT_NE(make("@a"), make("@b"));
+}
+
+TEST(ResultDigestTest, SeesWhichReferencesOfAnUnreachedSymbolAreTheSame) {
+  auto make = [](llvm::StringRef references) {
+    return digest(("func.func private @a() attributes {x = [" + references +
+                   R"(]}
+  memref.global "private" @b : memref<1xi32> = dense<1>
+  memref.global "private" @c : memref<1xi32> = dense<2>)")
+                      .str());
+  };
+  EXPECT_NE(make("@b, @c, @b"), make("@b, @c, @c"));
+  EXPECT_NE(make("@b, @c, @b"), make("@b, @b, @c"));
+}
+
+TEST(ResultDigestTest, SeesStringsThatReadLikeTheNamesThatItGives) {
+  auto make = [](llvm::StringRef text) {
+    return digest(("func.func private @f() attributes {x = \"" + text +
+                   R"("}
+  func.func private @g()
+  func.func private @h())")
+                      .str());
+  };
+  std::set<std::string> texts = {"ctxpool.unreached.4000000000",
+                                 "ctxpool.unreached.0",
+                                 "ctxpool.unreached.1",
+                                 "ctxpool.unreached.2",
+                                 "ctxpool.self",
+                                 "ctxpool.reference.0",
+                                 "@ctxpool.reference.0"};
+  std::set<Digest> digests;
+  for (const std::string &text : texts)
+    digests.insert(make(text));
+
+  EXPECT_EQ(digests.size(), texts.size());
+}
+
+TEST(ResultDigestTest, SeesReferencesToPublicSymbolsWithNamesLikeThose) {
+  auto make = [](llvm::StringRef visibility, llvm::StringRef name,
+                 llvm::StringRef callees) {
+    return digest(("func.func private @p() { return } func.func @" + name +
+                   "() { return } func.func " + visibility +
+                   " @user() attributes {x = [" + callees + "]} { return }")
+                      .str());
+  };
+  for (const char *visibility : {"public", "private"})
+    for (const char *name :
+         {"ctxpool.private.0", "ctxpool.unreached.0", "ctxpool.reference.0"}) {
+      std::string other = std::string("@") + name;
+      EXPECT_NE(make(visibility, name, "@p, " + other),
+                make(visibility, name, other + ", @p"))
+          << visibility << " " << name;
+    }
+}
+
+TEST(ResultDigestTest, SeesWhatIsInUnreachedSymbolTables) {
+  auto make = [](int first, int second) {
+    std::string text =
+        "module @inner attributes {sym_visibility = \"private\"} {";
+    // So many that there is any first digit among their labels.
+    for (int i = 0; i != 64; ++i)
+      text += " func.func private @f" + std::to_string((i + first) % 64) +
+              "() attributes {x = " + std::to_string(i) + "}";
+    return digest(text + " func.func private @last() attributes {x = " +
+                  std::to_string(second) + "} }");
+  };
+  EXPECT_EQ(make(0, 64), make(7, 64));
+  EXPECT_NE(make(0, 64), make(0, 65));
 }
 
 TEST(ResultDigestTest, SeesNamesAndOrderOfPublicSymbols) {

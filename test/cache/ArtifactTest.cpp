@@ -137,4 +137,11 @@ TEST(ArtifactTest, TheCompileCostIsZeroUntilSomebodySays) {
   EXPECT_EQ(changed.getKind(), "k");
 }
 
+TEST(ArtifactTest, ACompileCostBelowZeroIsNone) {
+  for (absl::Duration cost : {-absl::Seconds(1), -absl::InfiniteDuration()})
+    EXPECT_EQ(
+        Artifact::copyOf("k", "bytes").withCompileCost(cost).getCompileCost(),
+        absl::ZeroDuration());
+}
+
 } // namespace

@@ -8,6 +8,7 @@
 
 #include "context_pool/CompileCache.h"
 
+#include "context_pool/cache/CompilerIdentity.h"
 #include "test/cache/CacheTestSupport.h"
 #include "test/support/StatusMatchers.h"
 #include "test/support/TestContexts.h"
@@ -408,6 +409,24 @@ TEST_F(CacheKeyTest, WhatNamesNoCompilerCountsOnlyWhereACompilerNeedsIt) {
   EXPECT_THAT(differences(parts, explain(fullRecipe())),
               testing::ElementsAre(testing::HasSubstr("PlainLibrary"),
                                    testing::HasSubstr("PluginWithLibrary")));
+}
+
+TEST_F(CacheKeyTest, ALibraryForCompiledCodeMakesNoOtherKeys) {
+  CacheKey without = keyNow();
+  EXPECT_EQ(detail::openRuntimeLibrary("libnowhere_to_be_found.so"), nullptr);
+  for (int round = 0; round != 2; ++round) {
+    ASSERT_NE(detail::openRuntimeLibrary(CTXPOOL_TEST_RUNTIME_LIBRARY),
+              nullptr);
+    EXPECT_EQ(keyNow(), without);
+  }
+  // What names a compiler and is loaded otherwise counts as ever.
+  Loaded plugin(CTXPOOL_TEST_PLUGIN_1);
+  CacheKey with = keyNow();
+  EXPECT_NE(with, without);
+  void *again = detail::openRuntimeLibrary(CTXPOOL_TEST_PLUGIN_1);
+  ASSERT_NE(again, nullptr);
+  EXPECT_EQ(keyNow(), with);
+  dlclose(again);
 }
 
 TEST_F(CacheKeyTest, ANewProcessOnTheSameMachineHasTheSameKey) {

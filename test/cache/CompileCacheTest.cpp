@@ -16,6 +16,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -291,6 +293,36 @@ TEST(CompileCacheTest, NoLockIsHeldWhileWhatIsDroppedIsDestroyed) {
   EXPECT_EQ(destroyed, 2);
 }
 
+TEST(CompileCacheTest, NoLockIsHeldWhileWhatGivesWayToAnInsertIsDestroyed) {
+  for (auto mode : {CompileCacheOptions::Mode::ReadWrite,
+                    CompileCacheOptions::Mode::Recompute}) {
+    CompileCacheOptions options;
+    options.mode = mode;
+    auto cache = makeCache(options);
+    alignas(64) static const char bytes[64] = {};
+    int destroyed = 0;
+    auto make = [&] {
+      return Artifact::adopt("test", llvm::StringRef(bytes, 64),
+                             whenDestroyed([&] {
+                               ++destroyed;
+                               (void)cache->lookup(keyOf(1));
+                               (void)cache->getStats();
+                             }));
+    };
+    // Of one of the two there is no use.
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(
+        made, cache->getOrCompile(keyOf(1), [&]() -> absl::StatusOr<Artifact> {
+          EXPECT_THAT(cache->insert(keyOf(1), make()), IsOk());
+          return make();
+        }));
+    EXPECT_EQ(destroyed, 1);
+    EXPECT_THAT(cache->insert(keyOf(1), make()), IsOk());
+    cache->clear();
+    made = Artifact();
+    EXPECT_EQ(destroyed, 3);
+  }
+}
+
 //===----------------------------------------------------------------------===//
 // Cost and counts
 //===----------------------------------------------------------------------===//
@@ -324,6 +356,20 @@ TEST(CompileCacheTest, TimeSavedIsWhatTheCompilesOfAllHitsHadCost) {
     ASSERT_THAT(cache->getOrCompile(keyOf(1), mustNotCompile), IsOk());
   ASSERT_THAT(cache->lookup(keyOf(2)), IsOk());
   EXPECT_EQ(cache->getStats().timeSaved, absl::Seconds(13));
+}
+
+TEST(CompileCacheTest, TimeSavedStaysAtTheMostThatFits) {
+  auto cache = makeCache();
+  ASSERT_THAT(cache->insert(keyOf(1), artifactOf("1").withCompileCost(
+                                          absl::InfiniteDuration())),
+              IsOk());
+  absl::Duration most = absl::Nanoseconds(std::numeric_limits<int64_t>::max());
+  for (int i = 0; i != 2; ++i) {
+    ASSERT_THAT(cache->lookup(keyOf(1)), IsOk());
+    EXPECT_EQ(cache->getStats().timeSaved, most);
+    ASSERT_THAT(cache->getOrCompile(keyOf(1), mustNotCompile), IsOk());
+    EXPECT_EQ(cache->getStats().timeSaved, most);
+  }
 }
 
 TEST(CompileCacheTest, CountsTellWhatBecameOfEveryCall) {

@@ -11,6 +11,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "context_pool/ObjectCache.h"
+#include "context_pool/support/Mutex.h"
 
 #include "test/cache/CacheTestSupport.h"
 #include "test/support/PhaseGate.h"
@@ -19,6 +20,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include <atomic>
+#include <cerrno>
 #include <functional>
 #include <memory>
 #include <pthread.h>
@@ -175,6 +178,94 @@ TEST(CompileThrowTest, AVerifyingCompileThatThrowsIsADifference) {
               StatusIs(absl::StatusCode::kInternal, "out of luck"));
 }
 
+//===----------------------------------------------------------------------===//
+// Waiters that are cancelled
+//===----------------------------------------------------------------------===//
+
+/// A thread that is cancelled as it runs `body`, when `ready` says so.
+void cancelOnThread(std::function<void()> body,
+                    const std::function<bool()> &ready) {
+  pthread_t thread;
+  ASSERT_EQ(pthread_create(
+                &thread, nullptr,
+                [](void *argument) -> void * {
+                  (*static_cast<std::function<void()> *>(argument))();
+                  return nullptr;
+                },
+                &body),
+            0);
+  EXPECT_TRUE(eventually(ready));
+  pthread_cancel(thread);
+  void *result = nullptr;
+  pthread_join(thread, &result);
+  EXPECT_EQ(result, PTHREAD_CANCELED);
+}
+
+TEST(CondVarTest, AThreadThatIsCancelledAsItWaitsHasTheLockAsItUnwinds) {
+  static_assert(sizeof(Mutex) == sizeof(pthread_mutex_t));
+  for (bool isTimed : {false, true}) {
+    Mutex mutex;
+    CondVar condition;
+    std::atomic<bool> waits{false};
+    int answer = -1;
+    struct Unwinding {
+      Mutex &mutex;
+      int &answer;
+      ~Unwinding() {
+        answer =
+            pthread_mutex_trylock(reinterpret_cast<pthread_mutex_t *>(&mutex));
+      }
+    };
+    cancelOnThread(
+        [&] {
+          MutexLock lock(mutex);
+          Unwinding unwinding{mutex, answer};
+          waits = true;
+          while (true)
+            if (isTimed)
+              condition.waitUntil(mutex, CondVar::Clock::now() + deadline);
+            else
+              condition.wait(mutex);
+        },
+        [&] { return waits.load(); });
+    EXPECT_EQ(answer, EBUSY);
+    MutexLock lock(mutex);
+  }
+}
+
+TEST(CompileThrowTest, AWaiterThatIsCancelledWaitsForNothingAnymore) {
+  auto cache = makeCache();
+  PhaseGate gate;
+  absl::StatusOr<Artifact> nested = absl::UnknownError("not yet");
+  absl::StatusOr<Artifact> first = absl::UnknownError("not yet");
+  std::thread leader([&] {
+    first = cache->getOrCompile(keyOf(1), [&]() -> absl::StatusOr<Artifact> {
+      gate.open(1);
+      gate.await(2);
+      nested = cache->getOrCompile(keyOf(2), mustNotCompile);
+      return artifactOf("one");
+    });
+  });
+  gate.await(1);
+  cancelOnThread([&] { (void)cache->getOrCompile(keyOf(1), mustNotCompile); },
+                 [&] { return cache->getStats().joined == 1; });
+
+  // Has the stack of the one before, as a rule, and so its name.
+  onThread([&] {
+    (void)cache->getOrCompile(keyOf(2), [&]() -> absl::StatusOr<Artifact> {
+      gate.open(2);
+      EXPECT_TRUE(eventually([&] {
+        CompileCacheStats stats = cache->getStats();
+        return stats.joined == 2 || stats.refused != 0;
+      }));
+      return artifactOf("two");
+    });
+  });
+  leader.join();
+  EXPECT_THAT(first, IsOk());
+  EXPECT_THAT(nested, IsOk());
+}
+
 TEST(CompileThrowTest, ACreationOfAnObjectMayThrowAsWell) {
   ObjectCache<int> cache(1000);
   auto create = []() -> absl::StatusOr<std::shared_ptr<int>> {
@@ -182,7 +273,8 @@ TEST(CompileThrowTest, ACreationOfAnObjectMayThrowAsWell) {
   };
   auto sizeOf = [](const int &) { return uint64_t(4); };
   EXPECT_THAT(cache.getOrCreate(keyOf(1), create, sizeOf),
-              StatusIs(absl::StatusCode::kInternal, "out of luck"));
+              StatusIs(absl::StatusCode::kInternal,
+                       "the creation threw an exception: out of luck"));
   EXPECT_THAT(
       cache.getOrCreate(
           keyOf(1), [] { return std::make_shared<int>(7); },

@@ -17,7 +17,9 @@
 #include "gtest/gtest.h"
 
 #include <atomic>
+#include <cstdint>
 #include <cstdlib>
+#include <limits>
 #include <memory>
 #include <string>
 #include <thread>
@@ -144,6 +146,17 @@ TEST_F(TierTest, ArtifactsComeBackAsTheyWere) {
   EXPECT_EQ(hit.getMeaning(), keyOf(5).digest);
   EXPECT_EQ(hit.getCompileCost(), absl::Seconds(3));
   EXPECT_EQ(cache->getStats().timeSaved, absl::Seconds(3));
+}
+
+TEST_F(TierTest, TimeSavedStaysAtTheMostThatFits) {
+  auto cache = make(withoutMemory());
+  disk->add(keyOf(1),
+            artifactOf("one").withCompileCost(absl::InfiniteDuration()));
+  for (int i = 0; i != 2; ++i) {
+    ASSERT_THAT(cache->getOrCompile(keyOf(1), mustNotCompile), IsOk());
+    EXPECT_EQ(cache->getStats().timeSaved,
+              absl::Nanoseconds(std::numeric_limits<int64_t>::max()));
+  }
 }
 
 TEST_F(TierTest, StatsCarryWhatOnlyTheTierKnows) {

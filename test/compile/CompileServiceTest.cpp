@@ -311,6 +311,34 @@ TEST_F(CompileServiceTest, OptionsAreGivenBackSettled) {
   EXPECT_EQ(service->getOptions().recipe.pipeline, "builtin.module(cse)");
 }
 
+TEST_F(CompileServiceTest, AServiceOfAnothersOptionsSharesItsArtifacts) {
+  makeCache();
+  options.recipe.options = "mine";
+  auto service = makeService();
+  EXPECT_THAT(service->compileSource(goodModule()), IsOk());
+  options = service->getOptions();
+  EXPECT_EQ(options.recipe.options, "mine");
+  EXPECT_THAT(makeService()->compileSource(goodModule()), IsOk());
+
+  EXPECT_EQ(cache->getStats().compiles, 1u);
+}
+
+TEST_F(CompileServiceTest, TheResolvedRecipeMakesTheKeysOfTheService) {
+  makeCache();
+  options.recipe.options = "mine";
+  options.structural.symbols = StructuralOptions::Symbols::NormalizeAll;
+  auto service = makeService();
+  mlir::ModuleOp module = parseModule(goodModule());
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(made, service->compile(module));
+
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(digest, fingerprint(module, options.structural));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(
+      known, cache->lookup(service->getResolvedRecipe().makeKey(digest)));
+  ASSERT_TRUE(known.has_value());
+  EXPECT_EQ(known->getBytes().data(), made.getBytes().data());
+  EXPECT_EQ(service->getResolvedRecipe().get().options, "output=module;mine");
+}
+
 //===----------------------------------------------------------------------===//
 // compile
 //===----------------------------------------------------------------------===//
@@ -663,11 +691,9 @@ protected:
     verifying.verifyInterval = 1;
     makeCache(verifying);
     auto service = makeService();
-    CTXPOOL_ASSERT_OK_AND_ASSIGN(
-        recipe, ResolvedRecipe::create(service->getOptions().recipe));
     mlir::ModuleOp module = parseModule(text);
     CTXPOOL_ASSERT_OK_AND_ASSIGN(digest, fingerprint(module));
-    CacheKey key = recipe.makeKey(digest);
+    CacheKey key = service->getResolvedRecipe().makeKey(digest);
     ASSERT_THAT(cache->insert(key, cached), IsOk());
     EXPECT_THAT(service->compile(module), IsOk());
     EXPECT_THAT(service->compileSource(text), IsOk());
@@ -1329,6 +1355,40 @@ TEST_F(CompileServiceTest, ACrashOfANestedCompileIsTheNestedOnes) {
   // Nobody is left who would be waited for.
   EXPECT_THAT(service->compileSource(moduleThatDoes("segv")),
               StatusIs(Code::kInternal, "signal 11"));
+}
+
+TEST_F(CompileServiceTest, ACrashOfTheHostsCodeInANestedCompileIsTheHosts) {
+#if LLVM_THREAD_SANITIZER_BUILD
+  GTEST_SKIP() << "ThreadSanitizer has no threads in a forked child";
+#endif
+  // The caller's recovery would skip what others wait for.
+  EXPECT_EQ(
+      runInChild([&] {
+        struct sigaction host = {};
+        host.sa_handler = [](int) { _exit(42); };
+        sigaction(SIGSEGV, &host, nullptr);
+        bool crashes = false;
+        ContextTemplateOptions templateOptions = smallTemplateOptions();
+        templateOptions.onClone = [&](mlir::MLIRContext &) {
+          if (crashes)
+            raise(SIGSEGV);
+          return absl::OkStatus();
+        };
+        ContextPoolOptions empty;
+        empty.minIdle = empty.maxIdle = 0;
+        empty.backgroundRefill = false;
+        makePool(empty, *ContextTemplate::create(std::move(templateOptions)));
+        makeCache();
+        std::unique_ptr<CompileService> inner = makeService();
+        std::unique_ptr<ContextPool> ofInner = std::move(pool);
+        actions()["nest"] = [&](mlir::ModuleOp) {
+          crashes = true;
+          (void)inner->compileSource(goodModule());
+        };
+        (void)makeCrashProofService()->compileSource(moduleThatDoes("nest"));
+        return false;
+      }),
+      "exit 42");
 }
 
 TEST_F(CompileServiceTest, TheHostsSignalHandlersAreBackAfterwards) {

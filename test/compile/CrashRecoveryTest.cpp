@@ -22,6 +22,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <stdexcept>
 #include <thread>
 #include <unistd.h>
@@ -31,6 +32,7 @@ using namespace ctxpool;
 using namespace ctxpool::test;
 using detail::CrashHandlers;
 using detail::Recovery;
+using detail::RecoveryBarrier;
 using detail::runProtected;
 using testing::HasSubstr;
 using testing::StartsWith;
@@ -220,6 +222,41 @@ TEST(CrashRecoveryTest, NoSignalSkipsACallWithinOneThatRecoversFromIt) {
   EXPECT_EQ(
       crashOf([&] { inner = crashOf(writeToNull, Recovery::Exceptions); }), "");
   EXPECT_EQ(inner, "signal 11 (Segmentation fault)");
+}
+
+TEST(CrashRecoveryTest, NoCrashSkipsABarrier) {
+  {
+    CrashHandlers handlers = install();
+    std::string inner;
+    std::string outer = crashOf([&] {
+      {
+        RecoveryBarrier barrier, another;
+        inner = crashOf(writeToNull, Recovery::Exceptions);
+      }
+      abort();
+    });
+    EXPECT_EQ(inner, "signal 11 (Segmentation fault)");
+    EXPECT_EQ(outer, "signal 6 (Aborted)");
+  }
+  for (const std::function<void()> &crash : std::vector<std::function<void()>>{
+           [] {
+             crashOf([] {
+               RecoveryBarrier barrier;
+               crashOf([] {});
+               writeToNull();
+             });
+           },
+           [] {
+             RecoveryBarrier barrier;
+             crashOf(writeToNull, Recovery::Exceptions);
+           }})
+    EXPECT_EQ(runInChild([&] {
+                HostHandler host(SIGSEGV, [](int) { _exit(42); });
+                CrashHandlers handlers = install();
+                crash();
+                return false;
+              }),
+              "exit 42");
 }
 
 TEST(CrashRecoveryTest, ThreadsCrashTogetherAndAgain) {

@@ -170,6 +170,23 @@ TEST(ExecutableTest, FindsSymbolsOfTheProcess) {
   EXPECT_EQ(call<int64_t>(*executable, "length", "seven..."), 8);
 }
 
+TEST(ExecutableTest, LoadingTheRunnerUtilitiesLeavesTheKeysOfCompilesAlone) {
+  CompileRecipe recipe;
+  recipe.pipeline = "builtin.module()";
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(before, makeCacheKey(Fingerprint(), recipe));
+  auto executable = loadText(R"(
+    llvm.func @rtclock() -> f64
+    llvm.func @clock() -> f64 {
+      %t = llvm.call @rtclock() : () -> f64
+      llvm.return %t : f64
+    }
+  )");
+  ASSERT_NE(executable, nullptr);
+
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(after, makeCacheKey(Fingerprint(), recipe));
+  EXPECT_EQ(before, after);
+}
+
 TEST(ExecutableTest, FindsSymbolsOfTheRunnerUtilities) {
   // One of mlir_c_runner_utils, one of mlir_runner_utils, and one of a library
   // that they bring: the conversion to bfloat16.
