@@ -13,6 +13,7 @@
 #include "context_pool/compile/CrashRecovery.h"
 
 #include "context_pool/support/Mutex.h"
+#include "context_pool/support/Thread.h"
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -42,7 +43,7 @@ namespace {
 
 /// What a call of `runProtected` comes back with.
 struct Region {
-  Region *outer;
+  Region *outer = nullptr;
   sigjmp_buf jump;
   int signal = 0;
   bool overflowed = false;
@@ -252,6 +253,9 @@ CrashHandlers::~CrashHandlers() {
 // Protected code
 //===----------------------------------------------------------------------===//
 
+static absl::Status guideThread(RunElsewhere elsewhere,
+                                llvm::function_ref<void()> body);
+
 namespace {
 
 /// What the thread has while it runs protected code, and gets back afterwards
@@ -272,6 +276,7 @@ public:
       sigaddset(&faults, signal.number);
     pthread_sigmask(SIG_UNBLOCK, &faults, &mask);
     prettyStack = llvm::SavePrettyStackState();
+    guide = exchangeThreadGuide(guideThread);
     innermost = &region;
     entered = true;
     return absl::OkStatus();
@@ -281,6 +286,7 @@ public:
     if (!entered)
       return;
     innermost = region.outer;
+    exchangeThreadGuide(guide);
     llvm::RestorePrettyStackState(prettyStack);
     pthread_sigmask(SIG_SETMASK, &mask, nullptr);
     if (!region.outer)
@@ -312,6 +318,7 @@ private:
   stack_t signalStack;
   sigset_t mask;
   const void *prettyStack = nullptr;
+  ThreadGuide guide = nullptr;
 };
 
 } // namespace
@@ -324,6 +331,29 @@ LLVM_ATTRIBUTE_NOINLINE static bool call(Region &region,
     return false;
   body();
   return true;
+}
+
+/// A crash of the other thread is one of the calling thread, which waits for it.
+static absl::Status guideThread(RunElsewhere elsewhere,
+                                llvm::function_ref<void()> body) {
+  Region there;
+  absl::Status entered;
+  bool returned = false;
+  absl::Status ran = elsewhere([&] {
+    ThreadState state(there);
+    entered = state.enter();
+    if (entered.ok())
+      returned = call(there, body);
+  });
+  if (!ran.ok())
+    return ran;
+  if (!entered.ok() || returned)
+    return entered;
+  Region &here = *innermost;
+  here.signal = there.signal;
+  here.overflowed = there.overflowed;
+  here.fatalError = std::move(there.fatalError);
+  leave(here);
 }
 
 static std::string describe(const Region &region) {

@@ -54,7 +54,7 @@ struct CompileServiceOptions {
   /// Whether a crash of a request is an Internal error of that request, and not
   /// the end of the process. A crash is a fault, an overflow of the stack, an
   /// abort, or a fatal error of LLVM's, in the parser, the verifier, a pass or
-  /// code generation, on the thread that serves the request.
+  /// code generation, on a thread that serves the request.
   ///
   /// As long as such a service lives, the process has handlers of SIGSEGV,
   /// SIGBUS, SIGILL, SIGFPE, SIGTRAP and SIGABRT. Signals that are not of a
