@@ -269,7 +269,8 @@ static int runExplain(int argc, char **argv) {
     if (!complaint.empty())
       return usageError(complaint, "cache explain");
   mlir::DialectRegistry registry;
-  if (pipelineFlags.setUp(registry, "cache explain"))
+  if (pipelineFlags.setUp(registry, "cache explain") != exitSuccess ||
+      !reportFlag.canWrite())
     return exitUsage;
 
   std::vector<ExplainedKey> keys;

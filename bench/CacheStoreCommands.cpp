@@ -17,6 +17,7 @@
 #include "context_pool/cache/RemoteTier.h"
 
 #include "absl/status/status.h"
+#include "llvm/Support/FileSystem.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/JSON.h"
 
@@ -61,6 +62,13 @@ public:
       return usageError(std::string(parsed.status().message()), name);
     if (std::string complaint = reportFlag.check(); !complaint.empty())
       return usageError(complaint, name);
+    // Nothing there is an empty cache, and what is there has to be one.
+    const std::string &directory = parsed->directory;
+    if (llvm::sys::fs::exists(directory) &&
+        !llvm::sys::fs::is_directory(directory)) {
+      printError("'" + directory + "' is not a folder");
+      return exitFailure;
+    }
     if (!reportFlag.canWrite())
       return exitFailure;
     cache = *std::move(parsed);
@@ -255,12 +263,13 @@ static llvm::json::Object describeRemote(const StoreCommand &command,
     status = ask();
   absl::Duration duration =
       absl::FromChrono(std::chrono::steady_clock::now() - begin);
+  const std::string message(status.message());
   table.addRow({"server", command.getRemoteName()});
   table.addRow({"  answers",
                 answers ? llvm::formatv("in {0:F2} ms",
                                         absl::ToDoubleMilliseconds(duration))
                               .str()
-                        : "no: " + std::string(status.message())});
+                        : "no: " + hidePasswords(message)});
   table.addRow({"  values", command.getCache().remoteSecret.empty()
                                 ? "checked for damage, not authenticated"
                                 : "authenticated"});
@@ -273,7 +282,7 @@ static llvm::json::Object describeRemote(const StoreCommand &command,
   if (answers)
     remote["answer_ms"] = absl::ToDoubleMilliseconds(duration);
   else
-    remote["error"] = llvm::json::fixUTF8(std::string(status.message()));
+    remote["error"] = llvm::json::fixUTF8(hidePasswords(message));
   if (!answers)
     return remote;
   absl::StatusOr<detail::RemoteServerCounts> deleted = tier.countDeleted();

@@ -11,10 +11,18 @@
 #include "bench/Environment.h"
 
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SmallString.h"
 #include "llvm/ADT/SmallVector.h"
+#include "llvm/Support/Error.h"
+#include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Format.h"
+#include "llvm/Support/Path.h"
 
+#include <fcntl.h>
+#include <optional>
 #include <string>
+#include <sys/mman.h>
+#include <unistd.h>
 
 using namespace ctxpool;
 using namespace ctxpool::bench;
@@ -51,7 +59,8 @@ void bench::printError(const llvm::Twine &message) {
 }
 
 void bench::printWarning(const llvm::Twine &message) {
-  llvm::errs() << "ctxpool-bench: warning: " << message << "\n";
+  llvm::errs() << "ctxpool-bench: warning: " << hidePasswords(message.str())
+               << "\n";
 }
 
 std::string bench::nameFile(llvm::StringRef file, llvm::StringRef message) {
@@ -64,6 +73,8 @@ std::string bench::nameFile(llvm::StringRef file, llvm::StringRef message) {
 }
 
 std::string bench::checkFiles(llvm::ArrayRef<std::string> files) {
+  if (llvm::is_contained(files, ""))
+    return "'' names no file";
   return llvm::count(files, "-") > 1
              ? "'-' is given twice, and standard input can be read once"
              : "";
@@ -97,6 +108,61 @@ static void removeForeignOptions() {
     option->removeArgument();
 }
 
+namespace {
+
+/// Takes in what goes to standard error. LLVM complains there of a wrong value,
+/// and of one that is missing, whatever stream it is given.
+class ErrorCapture {
+public:
+  /// Where the system refuses, all goes on to standard error.
+  ErrorCapture()
+      : file(memfd_create("complaints", MFD_CLOEXEC)),
+        standardError(fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0)) {
+    isActive = file >= 0 && standardError >= 0 &&
+               dup2(file, STDERR_FILENO) == STDERR_FILENO;
+  }
+  ErrorCapture(const ErrorCapture &) = delete;
+  ErrorCapture &operator=(const ErrorCapture &) = delete;
+  ~ErrorCapture() {
+    stop();
+    for (int descriptor : {file, standardError})
+      if (descriptor >= 0)
+        close(descriptor);
+  }
+
+  /// Ends it, and returns what came.
+  std::string take() {
+    stop();
+    llvm::SmallString<256> text;
+    if (file >= 0 && lseek(file, 0, SEEK_SET) == 0)
+      llvm::consumeError(llvm::sys::fs::readNativeFileToEOF(
+          llvm::sys::fs::convertFDToNativeFile(file), text));
+    return text.str().str();
+  }
+
+private:
+  void stop() {
+    if (isActive)
+      dup2(standardError, STDERR_FILENO);
+    isActive = false;
+  }
+
+  const int file, standardError;
+  bool isActive;
+};
+
+} // namespace
+
+/// Whether `--help` or the like may end the process in the middle of the parsing,
+/// which then has its own say on standard error.
+static bool asksForText(llvm::ArrayRef<const char *> arguments) {
+  return llvm::any_of(arguments, [](llvm::StringRef argument) {
+    llvm::StringRef name = argument.ltrim('-');
+    return argument != name && (name == "h" || name.starts_with("help") ||
+                                name.starts_with("version"));
+  });
+}
+
 bool bench::parseCommandLine(int argc, const char *const *argv,
                              llvm::cl::SubCommand &command,
                              llvm::cl::OptionCategory &category,
@@ -108,13 +174,21 @@ bool bench::parseCommandLine(int argc, const char *const *argv,
 
   std::string complaint;
   llvm::raw_string_ostream stream(complaint);
-  if (llvm::cl::ParseCommandLineOptions(argc, argv, "", &stream))
+  std::optional<ErrorCapture> capture;
+  if (!asksForText(llvm::ArrayRef(argv, argc).drop_front()))
+    capture.emplace();
+  bool isRight = llvm::cl::ParseCommandLineOptions(argc, argv, "", &stream);
+  if (capture)
+    complaint += capture->take();
+  if (isRight) {
+    llvm::errs() << complaint;
     return true;
+  }
 
-  // A value that does not parse was complained about on stderr already. What is
-  // left comes as a line or two that each begin with the program's name:
-  // `Unknown command line argument '--x'.  Try: '... --help'` and `Did you mean
-  // '--y'?`
+  // Lines that each begin with the program's name: `Unknown command line argument
+  // '--x'.  Try: '... --help'`, `Did you mean '--y'?`, `for the --z option:
+  // requires a value!`
+  const std::string program = (llvm::sys::path::filename(argv[0]) + ": ").str();
   llvm::SmallVector<llvm::StringRef> lines;
   llvm::StringRef(complaint).split(lines, '\n', -1, /*KeepEmpty=*/false);
   std::string message;
@@ -122,8 +196,9 @@ bool bench::parseCommandLine(int argc, const char *const *argv,
     // `-h` is the nearest option to whatever is short, and no help.
     if (line.contains("Did you mean '-h'"))
       continue;
-    llvm::StringRef rest = line.split(": ").second.split("  Try: ").first;
-    message += (message.empty() ? "" : " ") + rest.rtrim('.').trim().str();
+    line.consume_front(program);
+    llvm::StringRef rest = line.split("  Try: ").first;
+    message += (message.empty() ? "" : " ") + rest.rtrim(".!").trim().str();
     if (!rest.ends_with("?"))
       message += ".";
   }

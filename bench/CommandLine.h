@@ -10,11 +10,13 @@
 #define CONTEXT_POOL_BENCH_COMMANDLINE_H
 
 #include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringRef.h"
 #include "llvm/ADT/Twine.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/raw_ostream.h"
 
+#include <optional>
 #include <string>
 
 namespace ctxpool::bench {
@@ -47,10 +49,22 @@ void printError(const llvm::Twine &message);
 /// as diagnostics do.
 std::string nameFile(llvm::StringRef file, llvm::StringRef message);
 
-/// Why the FILES of a command line are wrong; empty where they are not.
+/// Why the FILES of a command line are wrong, whether they exist or not; empty
+/// where they are not.
 std::string checkFiles(llvm::ArrayRef<std::string> files);
 
-/// Prints `ctxpool-bench: warning: <message>` to stderr.
+/// The value of an enumeration without gaps that is called `name`, where `names`
+/// are those of all values in their order.
+template <typename Enum>
+std::optional<Enum> findByName(llvm::ArrayRef<llvm::StringRef> names,
+                               llvm::StringRef name) {
+  const llvm::StringRef *found = llvm::find(names, name);
+  if (found == names.end())
+    return std::nullopt;
+  return static_cast<Enum>(found - names.begin());
+}
+
+/// Prints `ctxpool-bench: warning: <message>` to stderr, without passwords.
 void printWarning(const llvm::Twine &message);
 
 /// Prints an error about the command line, and where to read more, as one line;

@@ -580,7 +580,8 @@ static llvm::json::Value makeCache(const std::optional<CacheOutcome> &cache) {
       {"memory_evictions", cache->memoryEvictions},
       {"disk_evictions", cache->diskEvictions},
       {"tier_errors", cache->tierErrors},
-      {"last_tier_error", llvm::json::fixUTF8(cache->lastTierError)}};
+      {"last_tier_error",
+       llvm::json::fixUTF8(hidePasswords(cache->lastTierError))}};
 }
 
 static llvm::json::Object makeJson(const CompileRunOutcome &outcome,
@@ -655,20 +656,94 @@ static llvm::json::Object makeJson(const CompileRunOutcome &outcome,
 // The command
 //===----------------------------------------------------------------------===//
 
+static CompileRunOptions makeRunOptions(const mlir::DialectRegistry &registry,
+                                        CompileCacheOptions cache,
+                                        size_t moduleCount) {
+  CompileRunOptions options;
+  options.setup.registry = &registry;
+  options.setup.allowUnregisteredDialects = allowUnregistered;
+  options.setup.output = *findCompileOutput(outputName);
+  options.setup.cache = std::move(cache);
+  options.setup.crashRecovery = crashRecovery;
+  options.setup.threads = threadCount.getNumOccurrences()
+                              ? threadCount.getValue()
+                              : std::min(getEnvironment().cpuCount, maxThreads);
+  options.modes = modeNames;
+  if (options.modes.empty())
+    for (llvm::StringRef name : getCompileModeNames())
+      options.modes.push_back(name.str());
+  if (duplicatePercent.getNumOccurrences()) {
+    options.duplicates = duplicatePercent;
+    options.bringLive = findCompileInput(inputName) == CompileInput::Module;
+  }
+  options.requests = requestCount;
+  if (!requestCount.getNumOccurrences())
+    options.requests =
+        std::max(options.requests, static_cast<unsigned>(moduleCount));
+  options.warmup = warmupCount.getNumOccurrences()
+                       ? warmupCount.getValue()
+                       : static_cast<unsigned>(std::min<size_t>(
+                             moduleCount * options.setup.threads, 512));
+  return options;
+}
+
+/// Makes of the files what requests bring. Returns the exit status.
+static int prepareSources(std::vector<ModuleSource> &sources,
+                          const CompileRunOptions &options) {
+  return runOnLargeStack(
+      [&] {
+        const mlir::DialectRegistry &registry = *options.setup.registry;
+        // Live modules of a run with variants are made for each request.
+        if (!options.bringLive)
+          convertSources(sources, *findCompileInput(inputName), registry,
+                         allowUnregistered);
+        if (options.duplicates)
+          numberSources(sources, registry, allowUnregistered);
+        return exitSuccess;
+      },
+      exitFailure);
+}
+
+/// Prints what went wrong, to standard error. Returns whether nothing did that
+/// matters.
+static bool reportProblems(const CompileRunOutcome &outcome,
+                           llvm::ArrayRef<ModuleSource> sources) {
+  printProblems(llvm::ArrayRef(outcome.failures), sources, outcome.modes.size(),
+                "failed");
+  printProblems(llvm::ArrayRef(outcome.mismatches), sources,
+                outcome.modes.size(), "differed");
+  // They fail no request.
+  for (const ModeOutcome &mode : outcome.modes)
+    if (mode.cache)
+      warnOfFaults("the cache of " + mode.mode, mode.cache->tierErrors,
+                   mode.cache->lastTierError);
+  return outcome.failures.empty() && outcome.mismatches.empty();
+}
+
+static void printText(const CompileRunOutcome &outcome,
+                      llvm::ArrayRef<ModuleSource> sources,
+                      const CompileRunOptions &options,
+                      llvm::ArrayRef<std::string> leftOut) {
+  printHeader(sources, options, leftOut);
+  printModes(outcome);
+  printCaches(outcome);
+  printSpeedups(outcome);
+  if (perModule)
+    printPerModule(outcome, sources);
+  llvm::outs().flush();
+}
+
 int bench::runCompile(int argc, char **argv) {
   if (!parseCommandLine(argc, argv, compileCommand, category, explanation))
     return exitUsage;
   if (std::string complaint = checkOptions(); !complaint.empty())
     return usageError(complaint, "compile");
-
   absl::StatusOr<CompileCacheOptions> cache = cacheFlags.getOptions();
   if (!cache.ok())
     return usageError(std::string(cache.status().message()), "compile");
-
   mlir::DialectRegistry registry;
   if (int status = pipelineFlags.setUp(registry, "compile"))
     return status;
-
   CompileOutput output = *findCompileOutput(outputName);
   if (output != CompileOutput::Module)
     mlir::registerAllToLLVMIRTranslations(registry);
@@ -679,64 +754,27 @@ int bench::runCompile(int argc, char **argv) {
   if (files.empty())
     leftOut = dropForeignKernels(sources, output);
   bool anyWithoutPipeline = choosePipelines(sources);
-
-  CompileRunOptions options;
-  options.setup.registry = &registry;
-  options.setup.allowUnregisteredDialects = allowUnregistered;
-  options.setup.output = output;
-  options.setup.cache = *std::move(cache);
-  options.setup.crashRecovery = crashRecovery;
-  options.setup.threads = threadCount.getNumOccurrences()
-                              ? threadCount.getValue()
-                              : std::min(getEnvironment().cpuCount, maxThreads);
+  CompileRunOptions options =
+      makeRunOptions(registry, *std::move(cache), sources.size());
   if (std::string complaint = choosePreload(options.setup, sources);
       !complaint.empty())
     return usageError(complaint, "compile");
-  options.modes = modeNames;
-  if (options.modes.empty())
-    for (llvm::StringRef name : getCompileModeNames())
-      options.modes.push_back(name.str());
-  CompileInput input = *findCompileInput(inputName);
-  if (duplicatePercent.getNumOccurrences()) {
-    options.duplicates = duplicatePercent;
-    options.bringLive = input == CompileInput::Module;
-  }
-  options.requests = requestCount;
-  if (!requestCount.getNumOccurrences())
-    options.requests =
-        std::max(options.requests, static_cast<unsigned>(sources.size()));
-  options.warmup = warmupCount.getNumOccurrences()
-                       ? warmupCount.getValue()
-                       : static_cast<unsigned>(std::min<size_t>(
-                             sources.size() * options.setup.threads, 512));
-
   if (!reportFlag.canWrite())
     return exitFailure;
-
   std::optional<detail::CrashHandlers> handlers =
       crashRecovery ? installCrashHandlers() : std::nullopt;
   if (crashRecovery && !handlers)
     return exitFailure;
+
   warnOfHandicap();
   if (anyWithoutPipeline)
     printWarning("some modules have no pipeline and --pass-pipeline is not "
                  "given: they are parsed, verified and written only");
-  int converted = runOnLargeStack(
-      [&] {
-        // Live modules of a run with variants are made for each request.
-        if (!options.bringLive)
-          convertSources(sources, input, registry, allowUnregistered);
-        if (options.duplicates)
-          numberSources(sources, registry, allowUnregistered);
-        return exitSuccess;
-      },
-      exitFailure);
-  if (converted != exitSuccess)
-    return converted;
+  if (int status = prepareSources(sources, options); status != exitSuccess)
+    return status;
   if (options.requests < sources.size())
     printWarning(llvm::formatv("{0} requests do not reach all {1} modules",
                                options.requests, sources.size()));
-
   absl::StatusOr<CompileRunOutcome> outcome = [&] {
     ProgressLine progress(progressFlag);
     options.onProgress = [&](llvm::StringRef activity, double done) {
@@ -750,30 +788,12 @@ int bench::runCompile(int argc, char **argv) {
     return exitFailure;
   }
 
-  printProblems(llvm::ArrayRef(outcome->failures), sources,
-                options.modes.size(), "failed");
-  printProblems(llvm::ArrayRef(outcome->mismatches), sources,
-                options.modes.size(), "differed");
-  // They fail no request.
-  for (const ModeOutcome &mode : outcome->modes)
-    if (mode.cache)
-      warnOfFaults("the cache of " + mode.mode, mode.cache->tierErrors,
-                   mode.cache->lastTierError);
-
-  if (reportFlag.leavesStandardOutput()) {
-    printHeader(sources, options, leftOut);
-    printModes(*outcome);
-    printCaches(*outcome);
-    printSpeedups(*outcome);
-    if (perModule)
-      printPerModule(*outcome, sources);
-    llvm::outs().flush();
-  }
+  bool isWell = reportProblems(*outcome, sources);
+  if (reportFlag.leavesStandardOutput())
+    printText(*outcome, sources, options, leftOut);
   bool written = reportFlag.write([&] {
     return makeJson(*outcome, sources, options, leftOut,
                     llvm::ArrayRef(argv, argc));
   });
-  return outcome->failures.empty() && outcome->mismatches.empty() && written
-             ? exitSuccess
-             : exitFailure;
+  return isWell && written ? exitSuccess : exitFailure;
 }

@@ -8,6 +8,7 @@
 
 #include "bench/CompileInput.h"
 
+#include "bench/CommandLine.h"
 #include "bench/ModuleParser.h"
 #include "context_pool/ModuleTransfer.h"
 
@@ -34,11 +35,7 @@ llvm::ArrayRef<llvm::StringRef> bench::getCompileInputNames() {
 }
 
 std::optional<CompileInput> bench::findCompileInput(llvm::StringRef name) {
-  llvm::ArrayRef<llvm::StringRef> names = getCompileInputNames();
-  const llvm::StringRef *found = llvm::find(names, name);
-  if (found == names.end())
-    return std::nullopt;
-  return static_cast<CompileInput>(found - names.begin());
+  return findByName<CompileInput>(getCompileInputNames(), name);
 }
 
 /// Whether requests bring the bytes of the file as they are.

@@ -8,6 +8,7 @@
 
 #include "bench/CompileMode.h"
 
+#include "bench/CommandLine.h"
 #include "bench/CrashGuard.h"
 #include "bench/ModuleParser.h"
 
@@ -53,11 +54,7 @@ CompileRecipe bench::makeRecipe(llvm::StringRef pipeline,
 }
 
 std::optional<CompileOutput> bench::findCompileOutput(llvm::StringRef name) {
-  llvm::ArrayRef<llvm::StringRef> names = getCompileOutputNames();
-  const llvm::StringRef *found = llvm::find(names, name);
-  if (found == names.end())
-    return std::nullopt;
-  return static_cast<CompileOutput>(found - names.begin());
+  return findByName<CompileOutput>(getCompileOutputNames(), name);
 }
 
 static absl::Status

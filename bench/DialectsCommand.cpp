@@ -43,7 +43,8 @@ static cl::OptionCategory category("Options of dialects");
 
 static PipelineFlags
     pipelineFlags(dialectsCommand, category,
-                  "tell as well what a template for it loads and saves");
+                  "tell as well what a template for it loads and saves",
+                  PipelineFlags::Use::IsLookedAt);
 static cl::opt<std::string>
     sortKey("sort", cl::sub(dialectsCommand), cl::cat(category),
             cl::value_desc("key"),

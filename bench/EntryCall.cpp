@@ -91,6 +91,26 @@ static std::string printNumber(const NumberType &type, uint64_t bits) {
   return text.str().str();
 }
 
+/// The bits of a whole number: decimal whatever it begins with, hexadecimal after
+/// `0x`, either after a sign.
+static std::optional<uint64_t> parseInteger(const NumberType &type,
+                                            llvm::StringRef text) {
+  bool isNegative = text.consume_front("-");
+  if (!isNegative)
+    text.consume_front("+");
+  unsigned radix = text.consume_front_insensitive("0x") ? 16 : 10;
+  uint64_t magnitude;
+  if (text.getAsInteger(radix, magnitude))
+    return std::nullopt;
+  // Whatever the bits can be read as: -1 and 255 for an i8.
+  if (!isNegative || magnitude == 0)
+    return llvm::isUIntN(type.bits, magnitude) ? std::optional(magnitude)
+                                               : std::nullopt;
+  if (type.isUnsigned || magnitude > uint64_t(1) << (type.bits - 1))
+    return std::nullopt;
+  return -magnitude & llvm::maskTrailingOnes<uint64_t>(type.bits);
+}
+
 static std::optional<uint64_t> parseNumber(const NumberType &type,
                                            llvm::StringRef text) {
   text = text.trim();
@@ -106,15 +126,7 @@ static std::optional<uint64_t> parseNumber(const NumberType &type,
   }
   if (type.bits == 1 && (text == "true" || text == "false"))
     return text == "true";
-  // Whatever its bits can be read as: -1 and 255 for an i8.
-  int64_t number;
-  uint64_t magnitude;
-  if (!text.getAsInteger(0, magnitude) && llvm::isUIntN(type.bits, magnitude))
-    return magnitude;
-  if (!text.getAsInteger(0, number) && llvm::isIntN(type.bits, number) &&
-      (!type.isUnsigned || number >= 0))
-    return uint64_t(number) & llvm::maskTrailingOnes<uint64_t>(type.bits);
-  return std::nullopt;
+  return parseInteger(type, text);
 }
 
 /// The bits of a small whole number.

@@ -123,7 +123,9 @@ int bench::runFingerprint(int argc, char **argv) {
     return usageError(complaint, "fingerprint");
   mlir::DialectRegistry registry;
   if (!registerEverything(registry, {}, {}))
-    return exitUsage;
+    return exitFailure;
+  if (!reportFlag.canWrite())
+    return exitFailure;
   std::optional<detail::CrashHandlers> handlers = installCrashHandlers();
   if (!handlers)
     return exitFailure;

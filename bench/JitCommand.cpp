@@ -95,11 +95,12 @@ where nobody has compiled it, asks for the loaded executable in the same way, an
 calls the function. Results are printed, and memrefs among the arguments that the
 function wrote to.
 
---arg=VALUE gives a number: an integer, an index, a float, true or false. For a
-memref or tensor VALUE is as many numbers as it has elements, separated by commas in
-row-major order; one number for all; or iota, for 0, 1, 2, .... A shape goes in front
-where the type leaves it open: --arg=2x3xf32=1,2,3,4,5,6. Elements and numbers are
-i1, i8, i16, i32, i64, index, f16, bf16, f32 or f64.
+--arg=VALUE gives a number: an integer or index, decimal or hexadecimal after 0x, a
+float, true or false. For a memref or tensor VALUE is as many numbers as it has
+elements, separated by commas in row-major order; one number for all; or iota, for
+0, 1, 2, .... A shape goes in front where the type leaves it open:
+--arg=2x3xf32=1,2,3,4,5,6. Elements and numbers are i1, i8, i16, i32, i64, index, f16,
+bf16, f32 or f64.
 
 The function is called by the type that it has in FILE: a func.func through its C
 interface, which need not be asked for there; an llvm.func, of numbers only, as it is.
@@ -458,7 +459,73 @@ static std::string checkFlags() {
   if (optimizationLevel > 3)
     return "--opt=" + std::to_string(optimizationLevel) +
            " is no level; there are 0 to 3";
+  if (std::string complaint = checkFiles(files); !complaint.empty())
+    return complaint;
   return reportFlag.check(files);
+}
+
+/// Serves all runs, on this thread. Returns the exit status, after an error was
+/// printed where that is one.
+static int serveRuns(const mlir::DialectRegistry &registry,
+                     const CompileRecipe &recipe,
+                     const CompileCacheOptions &cache,
+                     const ModuleSource &source, std::vector<Run> &served,
+                     CompileCacheStats &cacheStats) {
+  absl::StatusOr<std::unique_ptr<Server>> server =
+      Server::create(registry, recipe, cache);
+  if (!server.ok()) {
+    printError(nameFile(source.name, std::string(server.status().message())));
+    return exitFailure;
+  }
+  std::optional<Failure> failure;
+  absl::Status crash;
+  if (crashRecovery)
+    crash = runGuarded([&] { failure = (*server)->serve(source, served); });
+  else
+    failure = (*server)->serve(source, served);
+  if (!crash.ok()) {
+    // Its contexts are neither used nor destroyed.
+    (void)server->release(); // NOLINT(bugprone-unused-return-value)
+    failure = Failure{exitFailure, std::string(crash.message())};
+  } else {
+    cacheStats = (*server)->finishCache();
+  }
+  if (!failure)
+    return exitSuccess;
+  printError(nameFile(source.name, failure->message));
+  return failure->exitStatus;
+}
+
+static void printText(const ModuleSource &source,
+                      const CompileCacheOptions &cache,
+                      llvm::ArrayRef<Run> served) {
+  llvm::outs() << "ctxpool-bench " << getEnvironment().version << " jit: @"
+               << entryName << " of " << shortenPath(source.name)
+               << ", every run from a context of its own\n"
+               << getEnvironment().describeBuild() << "\n";
+  if (cacheFlags.isOfInterest(cache))
+    llvm::outs() << "cache: " << describeCache(cache) << "\n";
+  llvm::outs() << "\n";
+  printRuns(served);
+  llvm::outs() << "\n";
+  printOutcomes(served);
+}
+
+static llvm::json::Object makeJson(const ModuleSource &source,
+                                   const CompileRecipe &recipe,
+                                   const CompileCacheOptions &cache,
+                                   llvm::ArrayRef<Run> served,
+                                   llvm::ArrayRef<char *> commandLine) {
+  llvm::json::Object report = makeReport("jit", commandLine);
+  report["file"] = llvm::json::fixUTF8(source.name);
+  report["entry"] = llvm::json::fixUTF8(entryName);
+  report["pipeline"] = llvm::json::fixUTF8(recipe.pipeline);
+  addCache(report, cache);
+  llvm::json::Array entries;
+  for (const Run &run : served)
+    entries.push_back(makeEntry(run));
+  report["runs"] = std::move(entries);
+  return report;
 }
 
 int bench::runJit(int argc, char **argv) {
@@ -504,32 +571,8 @@ int bench::runJit(int argc, char **argv) {
   CompileCacheStats cacheStats;
   // Parsers and passes recurse.
   int status = runOnLargeStack(
-      [&]() -> int {
-        absl::StatusOr<std::unique_ptr<Server>> server =
-            Server::create(registry, recipe, *cache);
-        if (!server.ok()) {
-          printError(
-              nameFile(source.name, std::string(server.status().message())));
-          return exitFailure;
-        }
-        std::optional<Failure> failure;
-        absl::Status crash;
-        if (crashRecovery)
-          crash =
-              runGuarded([&] { failure = (*server)->serve(source, served); });
-        else
-          failure = (*server)->serve(source, served);
-        if (!crash.ok()) {
-          // Its contexts are neither used nor destroyed.
-          (void)server->release(); // NOLINT(bugprone-unused-return-value)
-          failure = Failure{exitFailure, std::string(crash.message())};
-        } else {
-          cacheStats = (*server)->finishCache();
-        }
-        if (!failure)
-          return exitSuccess;
-        printError(nameFile(source.name, failure->message));
-        return failure->exitStatus;
+      [&] {
+        return serveRuns(registry, recipe, *cache, source, served, cacheStats);
       },
       exitFailure);
   warnOfFaults("the cache", cacheStats.disk.errors + cacheStats.remote.errors,
@@ -538,29 +581,10 @@ int bench::runJit(int argc, char **argv) {
   if (status != exitSuccess)
     return status;
 
-  if (reportFlag.leavesStandardOutput()) {
-    llvm::outs() << "ctxpool-bench " << getEnvironment().version << " jit: @"
-                 << entryName << " of " << shortenPath(source.name)
-                 << ", every run from a context of its own\n"
-                 << getEnvironment().describeBuild() << "\n";
-    if (cacheFlags.isOfInterest(*cache))
-      llvm::outs() << "cache: " << describeCache(*cache) << "\n";
-    llvm::outs() << "\n";
-    printRuns(served);
-    llvm::outs() << "\n";
-    printOutcomes(served);
-  }
+  if (reportFlag.leavesStandardOutput())
+    printText(source, *cache, served);
   bool written = reportFlag.write([&] {
-    llvm::json::Object report = makeReport("jit", llvm::ArrayRef(argv, argc));
-    report["file"] = llvm::json::fixUTF8(source.name);
-    report["entry"] = llvm::json::fixUTF8(entryName);
-    report["pipeline"] = llvm::json::fixUTF8(recipe.pipeline);
-    addCache(report, *cache);
-    llvm::json::Array entries;
-    for (const Run &run : served)
-      entries.push_back(makeEntry(run));
-    report["runs"] = std::move(entries);
-    return report;
+    return makeJson(source, recipe, *cache, served, llvm::ArrayRef(argv, argc));
   });
   return written ? exitSuccess : exitFailure;
 }

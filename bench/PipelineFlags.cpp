@@ -12,7 +12,9 @@
 #include "bench/Registration.h"
 #include "context_pool/support/Pipeline.h"
 
+#include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/DialectRegistry.h"
+#include "mlir/Pass/PassManager.h"
 
 using namespace ctxpool;
 using namespace ctxpool::bench;
@@ -20,11 +22,11 @@ namespace cl = llvm::cl;
 
 PipelineFlags::PipelineFlags(cl::SubCommand &command,
                              cl::OptionCategory &category,
-                             llvm::StringRef purpose)
+                             llvm::StringRef purpose, Use use)
     : help("Pipeline with its anchor, such as builtin.module(cse):\n" +
            purpose.str()),
-      pipeline("pass-pipeline", cl::sub(command), cl::cat(category),
-               cl::value_desc("text"), cl::desc(help)),
+      use(use), pipeline("pass-pipeline", cl::sub(command), cl::cat(category),
+                         cl::value_desc("text"), cl::desc(help)),
       dialectPlugins("load-dialect-plugin", cl::sub(command), cl::cat(category),
                      cl::value_desc("so"),
                      cl::desc("Load dialects from a plugin library")),
@@ -45,5 +47,12 @@ int PipelineFlags::setUp(mlir::DialectRegistry &registry,
   if (!parsed.ok())
     return usageError(
         "--pass-pipeline: " + std::string(parsed.status().message()), command);
+  llvm::StringRef anchor = parsed->getOpAnchorName();
+  if (use == Use::RunsOnModules &&
+      anchor != mlir::ModuleOp::getOperationName() &&
+      anchor != mlir::OpPassManager::getAnyOpAnchorName())
+    return usageError("--pass-pipeline: '" + anchor +
+                          "' is its anchor, expected builtin.module",
+                      command);
   return exitSuccess;
 }

@@ -23,9 +23,13 @@ namespace ctxpool::bench {
 /// The options of commands that know a pipeline, and plugins for it.
 class PipelineFlags {
 public:
+  /// What the pipeline is for: to run on modules, or to be looked at.
+  enum class Use { RunsOnModules, IsLookedAt };
+
   /// `purpose` is what the help says that the pipeline is for.
   PipelineFlags(llvm::cl::SubCommand &command,
-                llvm::cl::OptionCategory &category, llvm::StringRef purpose);
+                llvm::cl::OptionCategory &category, llvm::StringRef purpose,
+                Use use = Use::RunsOnModules);
 
   /// Empty where none was given.
   const std::string &getPipeline() const { return pipeline.getValue(); }
@@ -37,6 +41,7 @@ public:
 
 private:
   const std::string help;
+  const Use use;
   llvm::cl::opt<std::string> pipeline;
   llvm::cl::list<std::string> dialectPlugins, passPlugins;
 };

@@ -364,9 +364,104 @@ static std::string describeComplaints(const Outcome &outcome) {
   return llvm::join(lines, "\n");
 }
 
+namespace {
+
+/// What became of all files.
+class Report {
+public:
+  Report();
+
+  /// Prints an error where there is one.
+  void add(const ModuleSource &source, const absl::StatusOr<Outcome> &outcome);
+  /// Ends what `add` began.
+  void finish();
+
+  bool isAllWell() const { return allWell; }
+  void print() const;
+  llvm::json::Object makeJson(llvm::ArrayRef<char *> commandLine) const;
+
+private:
+  TextTable table;
+  llvm::json::Array entries;
+  Outcome total;
+  bool allWell = true;
+};
+
+} // namespace
+
+Report::Report() {
+  table.addRow({"", "", "", "clone", "clone", "bytecode", "bytecode", "text",
+                "clone()", ""});
+  table.addRow({"file", "operations", "bytes", "cold us", "known us",
+                "verified us", "trusted us", "us", "us", "equal"});
+  table.addRule();
+}
+
+void Report::add(const ModuleSource &source,
+                 const absl::StatusOr<Outcome> &outcome) {
+  if (!outcome.ok()) {
+    allWell = false;
+    llvm::json::Object entry =
+        reportFailedFile(source.name, std::string(outcome.status().message()));
+    entry["equivalent"] = false;
+    entries.push_back(std::move(entry));
+    return;
+  }
+  llvm::json::Object entry;
+  if (*outcome->equivalent) {
+    entry["file"] = llvm::json::fixUTF8(source.name);
+  } else {
+    allWell = false;
+    entry = reportFailedFile(source.name, describeComplaints(*outcome));
+  }
+  for (auto &[name, value] : makeFigures(*outcome))
+    entry[name] = std::move(value);
+  entries.push_back(std::move(entry));
+  addRow(table, shortenPath(source.name), *outcome);
+  addToTotal(total, *outcome);
+}
+
+void Report::finish() {
+  // A total of some says nothing of those that it lacks.
+  if (!allWell && total.equivalent)
+    total.equivalent = false;
+  table.addRule();
+  addRow(table, "total", total);
+  addRatios(table, total);
+}
+
+void Report::print() const {
+  llvm::outs() << "ctxpool-bench " << getEnvironment().version
+               << " transfer: medians of repetitions in turns\n"
+               << getEnvironment().describeBuild() << "\n\n";
+  table.print(llvm::outs());
+}
+
+llvm::json::Object Report::makeJson(llvm::ArrayRef<char *> commandLine) const {
+  llvm::json::Object report = makeReport("transfer", commandLine);
+  report["files"] = llvm::json::Array(entries);
+  report["total"] = makeFigures(total);
+  return report;
+}
+
 //===----------------------------------------------------------------------===//
 // The command
 //===----------------------------------------------------------------------===//
+
+static void measureFiles(const mlir::DialectRegistry &registry,
+                         Report &report) {
+  ProgressLine progress(progressFlag);
+  std::vector<ModuleSource> sources = readModules(files);
+  for (auto [number, source] : llvm::enumerate(sources)) {
+    progress.show(shortenPath(source.name),
+                  double(number) / double(sources.size()));
+    absl::StatusOr<Outcome> outcome = FileMeasurement(source, registry).run();
+    // For the message.
+    if (!outcome.ok() || !*outcome->equivalent)
+      progress.clear();
+    report.add(source, outcome);
+  }
+}
 
 int bench::runTransfer(int argc, char **argv) {
   if (!parseCommandLine(argc, argv, transferCommand, category, explanation))
@@ -387,70 +482,18 @@ int bench::runTransfer(int argc, char **argv) {
     return exitFailure;
   warnOfHandicap();
 
-  TextTable table;
-  table.addRow({"", "", "", "clone", "clone", "bytecode", "bytecode", "text",
-                "clone()", ""});
-  table.addRow({"file", "operations", "bytes", "cold us", "known us",
-                "verified us", "trusted us", "us", "us", "equal"});
-  table.addRule();
-  llvm::json::Array entries;
-  Outcome total;
+  Report report;
   // Parsers recurse.
   int status = runOnLargeStack(
-      [&] {
-        bool allWell = true;
-        ProgressLine progress(progressFlag);
-        std::vector<ModuleSource> sources = readModules(files);
-        for (auto [number, source] : llvm::enumerate(sources)) {
-          progress.show(shortenPath(source.name),
-                        double(number) / double(sources.size()));
-          absl::StatusOr<Outcome> outcome =
-              FileMeasurement(source, registry).run();
-          if (!outcome.ok() || !*outcome->equivalent) {
-            allWell = false;
-            // For the message.
-            progress.clear();
-          }
-          if (!outcome.ok()) {
-            llvm::json::Object entry = reportFailedFile(
-                source.name, std::string(outcome.status().message()));
-            entry["equivalent"] = false;
-            entries.push_back(std::move(entry));
-            continue;
-          }
-          llvm::json::Object entry;
-          if (*outcome->equivalent)
-            entry["file"] = llvm::json::fixUTF8(source.name);
-          else
-            entry = reportFailedFile(source.name, describeComplaints(*outcome));
-          for (auto &[name, value] : makeFigures(*outcome))
-            entry[name] = std::move(value);
-          entries.push_back(std::move(entry));
-          addRow(table, shortenPath(source.name), *outcome);
-          addToTotal(total, *outcome);
-        }
-        // A total of some says nothing of those that it lacks.
-        if (!allWell && total.equivalent)
-          total.equivalent = false;
-        return allWell ? exitSuccess : exitFailure;
+      [&]() -> int {
+        measureFiles(registry, report);
+        return report.isAllWell() ? exitSuccess : exitFailure;
       },
       exitFailure);
-
-  if (reportFlag.leavesStandardOutput()) {
-    llvm::outs() << "ctxpool-bench " << getEnvironment().version
-                 << " transfer: medians of repetitions in turns\n"
-                 << getEnvironment().describeBuild() << "\n\n";
-    table.addRule();
-    addRow(table, "total", total);
-    addRatios(table, total);
-    table.print(llvm::outs());
-  }
-  bool written = reportFlag.write([&] {
-    llvm::json::Object report =
-        makeReport("transfer", llvm::ArrayRef(argv, argc));
-    report["files"] = std::move(entries);
-    report["total"] = makeFigures(total);
-    return report;
-  });
+  report.finish();
+  if (reportFlag.leavesStandardOutput())
+    report.print();
+  bool written = reportFlag.write(
+      [&] { return report.makeJson(llvm::ArrayRef(argv, argc)); });
   return written ? status : exitFailure;
 }

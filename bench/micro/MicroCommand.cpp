@@ -98,6 +98,8 @@ static int runSummary(int argc, char **argv) {
     });
   });
 
+  if (!jsonFile.empty() && !canWriteReport(jsonFile))
+    return exitFailure;
   warnOfHandicap();
   mlir::registerAllPasses();
   bool allReached = true;
@@ -161,8 +163,11 @@ static int runBenchmarks(int argc, char **argv) {
   int count = arguments.size();
   arguments.push_back(nullptr);
   benchmark::Initialize(&count, arguments.data());
-  if (benchmark::ReportUnrecognizedArguments(count, arguments.data()))
-    return exitUsage;
+  // Those that it knows are gone.
+  if (count > 1)
+    return usageError("'" + llvm::Twine(arguments[1]) +
+                          "' is not an option of micro",
+                      "micro");
   mlir::registerAllPasses();
   warnOfHandicap();
   benchmark::AddCustomContext("mlir_version", getEnvironment().mlirVersion);

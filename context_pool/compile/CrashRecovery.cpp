@@ -43,7 +43,7 @@ namespace {
 
 /// What a call of `runProtected` comes back with.
 struct Region {
-  Region *outer;
+  Region *outer = nullptr;
   sigjmp_buf jump;
   int signal = 0;
   bool overflowed = false;
@@ -71,14 +71,17 @@ static thread_local Region *innermost
 static thread_local unsigned barriers = 0;
 
 RecoveryBarrier::RecoveryBarrier() : region(std::exchange(innermost, nullptr)) {
-  if (region)
-    ++barriers;
+  if (!region)
+    return;
+  ++barriers;
+  guide = exchangeThreadGuide(nullptr);
 }
 
 RecoveryBarrier::~RecoveryBarrier() {
   if (!region)
     return;
   --barriers;
+  exchangeThreadGuide(guide);
   innermost = static_cast<Region *>(region);
 }
 
@@ -268,6 +271,9 @@ CrashHandlers::~CrashHandlers() {
 // Protected code
 //===----------------------------------------------------------------------===//
 
+static absl::Status guideThread(RunElsewhere elsewhere,
+                                llvm::function_ref<void()> body);
+
 namespace {
 
 /// What the thread has while it runs protected code, and gets back afterwards
@@ -288,6 +294,7 @@ public:
       sigaddset(&faults, signal.number);
     pthread_sigmask(SIG_UNBLOCK, &faults, &mask);
     prettyStack = llvm::SavePrettyStackState();
+    guide = exchangeThreadGuide(guideThread);
     innermost = &region;
     entered = true;
     return absl::OkStatus();
@@ -297,6 +304,7 @@ public:
     if (!entered)
       return;
     innermost = region.outer;
+    exchangeThreadGuide(guide);
     llvm::RestorePrettyStackState(prettyStack);
     pthread_sigmask(SIG_SETMASK, &mask, nullptr);
     if (!region.outer)
@@ -328,6 +336,7 @@ private:
   stack_t signalStack;
   sigset_t mask;
   const void *prettyStack = nullptr;
+  ThreadGuide guide = nullptr;
 };
 
 } // namespace
@@ -340,6 +349,29 @@ LLVM_ATTRIBUTE_NOINLINE static bool call(Region &region,
     return false;
   body();
   return true;
+}
+
+/// A crash of the other thread is one of the calling thread, which waits for it.
+static absl::Status guideThread(RunElsewhere elsewhere,
+                                llvm::function_ref<void()> body) {
+  Region there;
+  absl::Status entered;
+  bool returned = false;
+  absl::Status ran = elsewhere([&] {
+    ThreadState state(there);
+    entered = state.enter();
+    if (entered.ok())
+      returned = call(there, body);
+  });
+  if (!ran.ok())
+    return ran;
+  if (!entered.ok() || returned)
+    return entered;
+  Region &here = *innermost;
+  here.signal = there.signal;
+  here.overflowed = there.overflowed;
+  here.fatalError = std::move(there.fatalError);
+  leave(here);
 }
 
 static std::string describe(const Region &region) {

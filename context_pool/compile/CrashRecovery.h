@@ -19,6 +19,8 @@
 #ifndef CONTEXT_POOL_COMPILE_CRASHRECOVERY_H
 #define CONTEXT_POOL_COMPILE_CRASHRECOVERY_H
 
+#include "context_pool/support/Thread.h"
+
 #include "absl/status/statusor.h"
 #include "llvm/ADT/STLExtras.h"
 
@@ -68,7 +70,8 @@ enum class Recovery {
 /// `signal 11 (Segmentation fault)`, `fatal error: <LLVM's reason>`,
 /// `exception: <what>`. Signals, overflow of the stack among them, and fatal
 /// errors are recovered from while a `CrashHandlers` lives and only on this
-/// thread. The unwinding by which a thread is cancelled goes on.
+/// thread and on those that `runWithStack` has work for it: their crash is one of
+/// its own, and they end. The unwinding by which a thread is cancelled goes on.
 ///
 /// Frames that crashed are not unwound: what they own is leaked and what they
 /// locked stays locked, MLIR's and LLVM's own among it. `body` must not be
@@ -97,6 +100,7 @@ public:
 
 private:
   void *const region; ///< The innermost one outside.
+  ThreadGuide guide = nullptr;
 };
 
 } // namespace ctxpool::detail

@@ -10,8 +10,12 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "llvm/Support/MathExtras.h"
+#include "llvm/Support/PrettyStackTrace.h"
 
 #include <cerrno>
+#include <cxxabi.h>
+#include <exception>
 #include <memory>
 #include <system_error>
 #include <utility>
@@ -86,17 +90,96 @@ void Thread::detach() {
     pthread_detach(left);
 }
 
-absl::Status detail::runWithStack(uint64_t bytes,
-                                  const std::function<void()> &body) {
-  constexpr uint64_t callersBytes = 128 << 10;
-  if (bytes <= callersBytes) {
-    body();
-    return absl::OkStatus();
-  }
-  absl::StatusOr<Thread> thread =
-      Thread::start(bytes + Thread::compilerStackBytes, [&] { body(); });
+//===----------------------------------------------------------------------===//
+// runWithStack
+//===----------------------------------------------------------------------===//
+
+static thread_local detail::ThreadGuide threadGuide = nullptr;
+
+detail::ThreadGuide detail::exchangeThreadGuide(ThreadGuide guide) {
+  return std::exchange(threadGuide, guide);
+}
+
+namespace {
+struct AddressRange {
+  uintptr_t low = 0, high = 0;
+};
+} // namespace
+
+/// The calling thread's stack without its guard; empty where the system does
+/// not tell.
+static AddressRange findStack() {
+  pthread_attr_t attributes;
+  if (pthread_getattr_np(pthread_self(), &attributes) != 0)
+    return {};
+  void *low;
+  size_t bytes, guardBytes;
+  bool isKnown = pthread_attr_getstack(&attributes, &low, &bytes) == 0 &&
+                 pthread_attr_getguardsize(&attributes, &guardBytes) == 0 &&
+                 guardBytes < bytes;
+  pthread_attr_destroy(&attributes);
+  if (!isKnown)
+    return {};
+  // Some systems count the guard as stack.
+  return {uintptr_t(low) + guardBytes, uintptr_t(low) + bytes};
+}
+
+/// How much the stack can grow yet; 0 where it is none of the thread's own, such
+/// as that of a coroutine.
+static uint64_t getStackLeft() {
+  // For the main thread the system reads a file.
+  static thread_local const AddressRange stack = findStack();
+  auto here = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
+  return here > stack.low && here < stack.high ? here - stack.low : 0;
+}
+
+/// Runs `body` as if it were called.
+static absl::Status runOnThread(size_t stackBytes,
+                                llvm::function_ref<void()> body) {
+  const void *prettyStack = llvm::SavePrettyStackState();
+  std::exception_ptr thrown;
+  bool hasEnded = false;
+  absl::StatusOr<Thread> thread = Thread::start(stackBytes, [&] {
+    // What a crash prints begins with what the caller is at.
+    llvm::RestorePrettyStackState(prettyStack);
+    try {
+      body();
+    } catch (abi::__forced_unwind &) {
+      throw;
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+    hasEnded = true;
+  });
   if (!thread.ok())
     return thread.status();
   thread->join();
+  if (!hasEnded)
+    pthread_exit(nullptr);
+  if (thrown)
+    std::rethrow_exception(thrown);
   return absl::OkStatus();
+}
+
+absl::Status detail::runWithStack(uint64_t bytes,
+                                  const std::function<void()> &body) {
+  constexpr uint64_t callersBytes = 128 << 10;
+  // A thread of its own has 8 MiB of it. What a depth takes is an estimate, of
+  // MLIR's own dialects.
+  constexpr uint64_t spareBytes = 1 << 20;
+  auto hasRoom = [&] {
+    uint64_t left = getStackLeft();
+    return left > spareBytes && bytes <= (left - spareBytes) / 2;
+  };
+  if (bytes <= callersBytes || hasRoom()) {
+    body();
+    return absl::OkStatus();
+  }
+  auto elsewhere = [&](llvm::function_ref<void()> work) {
+    return runOnThread(
+        llvm::SaturatingAdd<uint64_t>(bytes, Thread::compilerStackBytes), work);
+  };
+  if (threadGuide)
+    return threadGuide(elsewhere, body);
+  return elsewhere(body);
 }

@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "llvm/ADT/STLFunctionalExtras.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -61,12 +62,28 @@ private:
 
 namespace detail {
 
-/// Runs `body` with that much stack for it, and waits for its end: on the
-/// caller's thread, which should have 256 KiB, or, where that is not enough, on
-/// one of its own.
+/// Runs `body` as if on the caller's thread, with that much stack for it: there,
+/// where that is small, for which the thread should have 256 KiB left, or where
+/// it has more than enough left; and else on a thread of its own, which is
+/// waited for. An exception of `body` comes to the caller from there as well,
+/// and where `body` ends its thread, the caller's ends.
 ///
-/// Errors: ResourceExhausted - the system has no thread or stack to give.
+/// Errors: ResourceExhausted - the system has no thread or stack to give; as of
+///                             the guide. `body` did not run.
 absl::Status runWithStack(uint64_t bytes, const std::function<void()> &body);
+
+/// Has its argument run on another thread, to its end. Exceptions come back.
+using RunElsewhere =
+    llvm::function_ref<absl::Status(llvm::function_ref<void()>)>;
+
+/// Runs `body` by `elsewhere`, and there with what the calling thread has, such
+/// as its recovery from crashes.
+using ThreadGuide = absl::Status (*)(RunElsewhere elsewhere,
+                                     llvm::function_ref<void()> body);
+
+/// Sets who takes what `runWithStack` runs for the calling thread to another
+/// one; null: nobody. Returns who did before. A thread begins without one.
+ThreadGuide exchangeThreadGuide(ThreadGuide guide);
 
 } // namespace detail
 

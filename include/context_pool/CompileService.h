@@ -54,7 +54,7 @@ struct CompileServiceOptions {
   /// Whether a crash of a request is an Internal error of that request, and not
   /// the end of the process. A crash is a fault, an overflow of the stack, an
   /// abort, or a fatal error of LLVM's, in the parser, the verifier, a pass or
-  /// code generation, on the thread that serves the request. What else runs of
+  /// code generation, on a thread that serves the request. What else runs of
   /// the host's, such as the template's `onClone`, is not part of it, also where
   /// a pass compiles.
   ///

@@ -100,6 +100,18 @@ TEST(CacheStoreTest, HelpOfEachSubcommandListsItsOptions) {
   }
 }
 
+TEST(CacheStoreTest, AFileInTheFoldersPlaceIsAnErrorThatNamesIt) {
+  TemporaryFolder folder;
+  std::string file = folder.write("file", "no cache");
+  for (const char *name : folderCommands) {
+    ToolRun run = cache({name, "--directory=" + file});
+    EXPECT_EQ(run.status, 1) << name;
+    EXPECT_THAT(run.out, IsEmpty()) << name;
+    EXPECT_THAT(run.err, HasSubstr("error: '" + file + "' is not a folder\n"));
+  }
+  EXPECT_EQ(readFile(file), "no cache");
+}
+
 TEST(CacheStoreTest, StatsTellsWhatAFolderHoldsAndMayHold) {
   TemporaryFolder folder;
   std::string directory = folder.getPath("cache");

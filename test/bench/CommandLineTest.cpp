@@ -6,6 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "bench/CommandLine.h"
 #include "test/bench/ToolRunner.h"
 
 #include "llvm/ADT/StringRef.h"
@@ -15,7 +16,9 @@
 #include <string>
 #include <vector>
 
+using namespace ctxpool;
 using namespace ctxpool::test;
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
@@ -36,7 +39,7 @@ TEST_P(WrongUsageTest, PrintsOneLineToStderrAndExitsWithTwo) {
 
   EXPECT_EQ(run.status, 2);
   EXPECT_THAT(run.out, IsEmpty());
-  EXPECT_THAT(run.err, StartsWith("ctxpool-bench: "));
+  EXPECT_THAT(run.err, StartsWith("ctxpool-bench: error: "));
   EXPECT_THAT(run.err, HasSubstr(GetParam().message));
   EXPECT_EQ(llvm::StringRef(run.err).count('\n'), 1u) << run.err;
 }
@@ -60,8 +63,27 @@ INSTANTIATE_TEST_SUITE_P(
         WrongUsage{"TooManyThreads",
                    {"compile", "--threads=100000"},
                    "--threads=100000"},
-        WrongUsage{"NotANumber", {"compile", "--threads=many"}, "'many'"},
+        WrongUsage{"NotANumber",
+                   {"compile", "--threads=many"},
+                   "for the --threads option: 'many' value invalid for uint "
+                   "argument. Try 'ctxpool-bench compile --help'"},
         WrongUsage{"NegativeNumber", {"compile", "--warmup=-1"}, "'-1'"},
+        WrongUsage{"NoValue",
+                   {"compile", "--threads"},
+                   "for the --threads option: requires a value. Try "
+                   "'ctxpool-bench compile --help'"},
+        WrongUsage{"NotAFlag",
+                   {"compile", "--per-module=foo"},
+                   "'foo' is invalid value for boolean argument! Try 0 or 1. "
+                   "Try 'ctxpool-bench compile --help'"},
+        WrongUsage{"NotOneOfTheValues",
+                   {"fingerprint", "--symbols=foo", "-"},
+                   "for the --symbols option: Cannot find option named 'foo'. "
+                   "Try 'ctxpool-bench fingerprint --help'"},
+        WrongUsage{"MicroUnknownOption",
+                   {"micro", "--bogus"},
+                   "'--bogus' is not an option of micro. Try 'ctxpool-bench "
+                   "micro --help'"},
         WrongUsage{"NoRequests", {"compile", "--requests=0"}, "--requests=0"},
         WrongUsage{"UnknownMode",
                    {"compile", "--modes=pool,stale"},
@@ -93,6 +115,20 @@ INSTANTIATE_TEST_SUITE_P(
         WrongUsage{"PipelineWithUnknownPass",
                    {"compile", "--pass-pipeline=builtin.module(nope)"},
                    "nope"},
+        WrongUsage{"PipelineOfFunctions",
+                   {"compile", "--pass-pipeline=func.func(cse)"},
+                   "--pass-pipeline: 'func.func' is its anchor, expected "
+                   "builtin.module. Try 'ctxpool-bench compile --help'"},
+        WrongUsage{"JitPipelineOfFunctions",
+                   {"jit", "-", "--pass-pipeline=func.func(cse)"},
+                   "expected builtin.module"},
+        WrongUsage{"WarmPipelineOfFunctions",
+                   {"cache", "warm", "-", "--pass-pipeline=func.func(cse)",
+                    "--directory=."},
+                   "expected builtin.module"},
+        WrongUsage{"ExplainPipelineOfFunctions",
+                   {"cache", "explain", "-", "--pass-pipeline=func.func(cse)"},
+                   "expected builtin.module"},
         WrongUsage{"EmptyPipeline",
                    {"compile", "--pass-pipeline="},
                    "--pass-pipeline= is empty"},
@@ -203,6 +239,49 @@ TEST(CommandLineTest, VersionNamesTheToolAndMlir) {
   }
 }
 
+TEST(CommandLineTest, AFileWithoutANameIsWrongUsage) {
+  for (const std::vector<std::string> &arguments :
+       std::vector<std::vector<std::string>>{{"compile", ""},
+                                             {"diff", "", "-"},
+                                             {"transfer", "-", ""},
+                                             {"fingerprint", ""},
+                                             {"jit", ""},
+                                             {"cache", "warm", ""},
+                                             {"cache", "explain", ""}}) {
+    ToolRun run = runTool(arguments);
+    EXPECT_EQ(run.status, 2) << arguments.front();
+    EXPECT_THAT(run.err, StartsWith("ctxpool-bench: error: '' names no file."))
+        << arguments.front();
+  }
+}
+
+TEST(CommandLineTest, AReportThatCannotBeWrittenIsToldBeforeTheRun) {
+  TemporaryFolder folder;
+  std::string input = folder.write("input.mlir", goodModule);
+  std::string report = "--json=" + folder.getPath("no/such/folder/out.json");
+  auto isCalled = [&](std::vector<std::string> arguments) {
+    arguments.push_back(report);
+    ToolRun run = runTool(arguments);
+    EXPECT_THAT(run.out, IsEmpty()) << arguments.front();
+    EXPECT_THAT(run.err, HasSubstr("out.json")) << arguments.front();
+    EXPECT_EQ(llvm::StringRef(run.err).count('\n'), 1u)
+        << arguments.front() << ": " << run.err;
+    return run.status;
+  };
+
+  EXPECT_EQ(isCalled({"compile", input}), 1);
+  EXPECT_EQ(isCalled({"dialects"}), 1);
+  EXPECT_EQ(isCalled({"transfer", input}), 1);
+  EXPECT_EQ(isCalled({"fingerprint", input}), 1);
+  EXPECT_EQ(isCalled({"jit", input}), 1);
+  EXPECT_EQ(isCalled({"micro", "--summary", "--only=R1"}), 1);
+  EXPECT_EQ(isCalled({"cache", "explain", input}), 2);
+  EXPECT_EQ(isCalled({"cache", "stats", "--directory=" + input + ".cache"}), 1);
+  EXPECT_EQ(isCalled({"cache", "warm", input,
+                      "--directory=" + folder.getPath("cache")}),
+            1);
+}
+
 TEST(CommandLineTest, AReportDoesNotOverwriteAnInput) {
   TemporaryFolder folder;
   std::string input = folder.write("input.mlir", goodModule);
@@ -223,6 +302,17 @@ TEST(CommandLineTest, AReportDoesNotOverwriteAnInput) {
     EXPECT_THAT(run.err, HasSubstr("the file is also an input"))
         << command.back();
     EXPECT_EQ(readFile(input), goodModule) << command.back();
+  }
+}
+
+TEST(CommandLineTest, NeitherErrorsNorWarningsTellPasswords) {
+  const char *message = "redis://me:secret@host: no answer";
+  for (auto *print : {bench::printError, bench::printWarning}) {
+    testing::internal::CaptureStderr();
+    print(message);
+    EXPECT_THAT(testing::internal::GetCapturedStderr(),
+                AllOf(HasSubstr("redis://***@host: no answer\n"),
+                      Not(HasSubstr("secret"))));
   }
 }
 

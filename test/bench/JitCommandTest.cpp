@@ -181,6 +181,26 @@ func.func @f(%a: i1, %b: i8, %c: i16, %d: i32, %e: i64, %f: index, %g: f16,
                    "2.5", "10000000000", "0.10000000000000001"}));
 }
 
+TEST_F(JitCommandTest, IntegersAreDecimalOrHexadecimalAfter0x) {
+  const char *identity = R"mlir(
+func.func @f(%a: i8, %b: i8, %c: i32, %d: i64) -> (i8, i8, i32, i64) {
+  return %a, %b, %c, %d : i8, i8, i32, i64
+}
+)mlir";
+  json::Object result =
+      report(identity, {"--entry=f", "--arg=010", "--arg=-0x80", "--arg=+09",
+                        "--arg=0xFFFFFFFFFFFFFFFF"});
+  EXPECT_EQ(getResults(result, 0), Texts({"10", "-128", "9", "-1"}));
+
+  for (const char *wrong : {"0b1", "0o7", "0x", "x1", "--1", "-+1", "-", "256",
+                            "-129", "0x100", "-0x81", "1e2", ""}) {
+    ToolRun tool = run(identity, {"--entry=f", std::string("--arg=") + wrong,
+                                  "--arg=0", "--arg=0", "--arg=0"});
+    EXPECT_EQ(tool.status, 2) << wrong;
+    EXPECT_THAT(tool.err, HasSubstr("is not a number of type i8")) << wrong;
+  }
+}
+
 TEST_F(JitCommandTest, NumbersThatJsonLacksAreText) {
   json::Object result = report(R"mlir(
 func.func @f(%a: f32, %b: f64) -> (f32, f64) {

@@ -8,11 +8,20 @@
 
 #include "context_pool/compile/CrashRecovery.h"
 
+#include "context_pool/CompileService.h"
+#include "context_pool/ContextPool.h"
+#include "context_pool/ModuleTransfer.h"
 #include "context_pool/support/Thread.h"
 #include "test/support/ForkedChild.h"
 #include "test/support/PhaseGate.h"
 #include "test/support/StatusMatchers.h"
 
+#include "mlir/Bytecode/BytecodeImplementation.h"
+#include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/Dialect.h"
+#include "mlir/IR/DialectImplementation.h"
+#include "mlir/IR/MLIRContext.h"
 #include "llvm/Support/ErrorHandling.h"
 #include "llvm/Support/PrettyStackTrace.h"
 
@@ -247,6 +256,12 @@ TEST(CrashRecoveryTest, NoCrashSkipsABarrier) {
              });
            },
            [] {
+             crashOf([] {
+               RecoveryBarrier barrier;
+               (void)detail::runWithStack(uint64_t(64) << 20, writeToNull);
+             });
+           },
+           [] {
              RecoveryBarrier barrier;
              crashOf(writeToNull, Recovery::Exceptions);
            }})
@@ -272,6 +287,107 @@ TEST(CrashRecoveryTest, ThreadsCrashTogetherAndAgain) {
         else
           EXPECT_EQ(crashOf([] {}), "");
       }
+    });
+  for (std::thread &thread : threads)
+    thread.join();
+}
+
+//===----------------------------------------------------------------------===//
+// On a thread with a larger stack
+//===----------------------------------------------------------------------===//
+
+/// Has `body` run on a thread of its own, for it wants more stack than this has.
+void runOnLargerStack(const std::function<void()> &body) {
+  EXPECT_THAT(detail::runWithStack(uint64_t(64) << 20, body), IsOk());
+}
+
+TEST(CrashRecoveryTest, ACrashOnALargerStackIsOneOfTheCaller) {
+  CrashHandlers handlers = install();
+  auto crashThere = [](const std::function<void()> &body) {
+    return crashOf([&] { runOnLargerStack(body); });
+  };
+  // Again and again: the first leaves nothing behind.
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_EQ(crashThere(writeToNull), "signal 11 (Segmentation fault)");
+    EXPECT_EQ(crashThere([] { abort(); }), "signal 6 (Aborted)");
+    EXPECT_EQ(crashThere([] { overflowStack(); }),
+              "signal 11 (Segmentation fault), the stack overflowed");
+    EXPECT_EQ(
+        crashThere([] { llvm::reportFatalInternalError("cannot select"); }),
+        "fatal error: cannot select");
+    EXPECT_EQ(crashThere([] { llvm::reportFatalUsageError("no such target"); }),
+              "fatal error: no such target");
+    EXPECT_EQ(crashThere([] { throw std::runtime_error("no such shape"); }),
+              "exception: no such shape");
+    EXPECT_EQ(crashThere([] { throw 42; }), "exception: not of std::exception");
+    EXPECT_EQ(crashThere([] {}), "");
+  }
+}
+
+TEST(CrashRecoveryTest, ACrashOnALargerStackWithinAnotherIsOneOfTheCaller) {
+  CrashHandlers handlers = install();
+  bool returned = false;
+  EXPECT_EQ(crashOf([&] {
+              runOnLargerStack([&] {
+                EXPECT_THAT(
+                    detail::runWithStack(uint64_t(512) << 20, writeToNull),
+                    IsOk());
+                returned = true;
+              });
+            }),
+            "signal 11 (Segmentation fault)");
+  EXPECT_FALSE(returned);
+}
+
+TEST(CrashRecoveryTest, TheInnermostCallOnALargerStackMeetsTheCrash) {
+  CrashHandlers handlers = install();
+  std::string inner, after;
+  EXPECT_EQ(crashOf([&] {
+              runOnLargerStack([&] {
+                inner = crashOf(writeToNull, Recovery::Exceptions);
+                after = crashOf([] { runOnLargerStack(writeToNull); });
+                abort();
+              });
+            }),
+            "signal 6 (Aborted)");
+  EXPECT_EQ(inner, "signal 11 (Segmentation fault)");
+  EXPECT_EQ(after, "signal 11 (Segmentation fault)");
+}
+
+TEST(CrashRecoveryTest, RecoveryFromExceptionsReachesALargerStack) {
+  EXPECT_EQ(
+      crashOf([] { runOnLargerStack([] { throw 42; }); }, Recovery::Exceptions),
+      "exception: not of std::exception");
+  EXPECT_EQ(runInChild([] {
+              HostHandler host(SIGSEGV, [](int) { _exit(42); });
+              CrashHandlers handlers = install();
+              crashOf([] { runOnLargerStack(writeToNull); },
+                      Recovery::Exceptions);
+              return false;
+            }),
+            "exit 42");
+}
+
+TEST(CrashRecoveryTest, OutsideOfProtectedCodeACrashOnALargerStackIsTheHosts) {
+  EXPECT_EQ(runInChild([] {
+              HostHandler host(SIGSEGV, [](int) { _exit(42); });
+              CrashHandlers handlers = install();
+              crashOf([] { runOnLargerStack(writeToNull); });
+              // The thread is no longer protected.
+              runOnLargerStack(writeToNull);
+              return false;
+            }),
+            "exit 42");
+}
+
+TEST(CrashRecoveryTest, ThreadsCrashTogetherOnLargerStacks) {
+  CrashHandlers handlers = install();
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 4; ++thread)
+    threads.emplace_back([] {
+      for (int round = 0; round < 20; ++round)
+        EXPECT_EQ(crashOf([] { runOnLargerStack(writeToNull); }),
+                  "signal 11 (Segmentation fault)");
     });
   for (std::thread &thread : threads)
     thread.join();
@@ -482,6 +598,152 @@ TEST(CrashRecoveryTest, AChildRecoversAndInstallsByItself) {
               "exit 0");
   stops = true;
   installer.join();
+}
+
+//===----------------------------------------------------------------------===//
+// MLIR's reader on a larger stack
+//===----------------------------------------------------------------------===//
+
+/// What happens where a mark is read from bytecode.
+std::function<void()> &onReading() {
+  static std::function<void()> action;
+  return action;
+}
+
+/// An attribute of the test's dialect.
+class MarkAttr : public mlir::Attribute::AttrBase<MarkAttr, mlir::Attribute,
+                                                  mlir::AttributeStorage> {
+public:
+  using Base::Base;
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(MarkAttr)
+  static constexpr llvm::StringLiteral name = "mark.mark";
+};
+
+struct MarkBytecode : mlir::BytecodeDialectInterface {
+  explicit MarkBytecode(mlir::Dialect *dialect)
+      : BytecodeDialectInterface(dialect) {}
+  mlir::Attribute
+  readAttribute(mlir::DialectBytecodeReader &reader) const override {
+    uint64_t version;
+    if (mlir::failed(reader.readVarInt(version)))
+      return {};
+    if (onReading())
+      onReading()();
+    return MarkAttr::get(getContext());
+  }
+  mlir::LogicalResult
+  writeAttribute(mlir::Attribute,
+                 mlir::DialectBytecodeWriter &writer) const override {
+    writer.writeVarInt(0);
+    return mlir::success();
+  }
+};
+
+class MarkDialect : public mlir::Dialect {
+public:
+  explicit MarkDialect(mlir::MLIRContext *context)
+      : Dialect(getDialectNamespace(), context,
+                mlir::TypeID::get<MarkDialect>()) {
+    addAttributes<MarkAttr>();
+    addInterfaces<MarkBytecode>();
+  }
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(MarkDialect)
+  static constexpr llvm::StringLiteral getDialectNamespace() {
+    return llvm::StringLiteral("mark");
+  }
+  void printAttribute(mlir::Attribute,
+                      mlir::DialectAsmPrinter &printer) const override {
+    printer << "mark";
+  }
+};
+
+/// Reads what nests so deep that no thread of a service has the stack for it.
+class CrashRecoveryOfReadersTest : public testing::Test {
+protected:
+  CrashRecoveryOfReadersTest() {
+    expectLeaks();
+    ContextTemplateOptions options;
+    options.populate = [](mlir::DialectRegistry &registry) {
+      registry.insert<MarkDialect>();
+    };
+    auto made = ContextTemplate::create(std::move(options));
+    EXPECT_THAT(made, IsOk());
+    contexts = *std::move(made);
+
+    auto context = *contexts->clone();
+    mlir::OwningOpRef<mlir::ModuleOp> module =
+        mlir::ModuleOp::create(mlir::UnknownLoc::get(context.get()));
+    mlir::Attribute nested = MarkAttr::get(context.get());
+    for (int depth = 0; depth < 2500; ++depth)
+      nested = mlir::ArrayAttr::get(context.get(), nested);
+    (*module)->setAttr("mark.nested", nested);
+    auto written = serialize(module->getOperation());
+    EXPECT_THAT(written, IsOk());
+    bytes = *std::move(written);
+  }
+  ~CrashRecoveryOfReadersTest() override { onReading() = nullptr; }
+
+  std::unique_ptr<CompileService> makeService(bool recovers) {
+    auto madePool = ContextPool::create(contexts);
+    EXPECT_THAT(madePool, IsOk());
+    pool = *std::move(madePool);
+    CompileServiceOptions options;
+    options.threads = 2;
+    options.recipe.pipeline = "builtin.module()";
+    options.crashRecovery = recovers;
+    auto made = CompileService::create(*pool, nullptr, options);
+    EXPECT_THAT(made, IsOk());
+    return *std::move(made);
+  }
+
+  std::shared_ptr<const ContextTemplate> contexts;
+  std::optional<SerializedModule> bytes;
+  std::unique_ptr<ContextPool> pool;
+};
+
+TEST_F(CrashRecoveryOfReadersTest, ACrashIsAnErrorOfTheRequest) {
+  auto service = makeService(/*recovers=*/true);
+  const std::pair<std::function<void()>, const char *> crashes[] = {
+      {writeToNull, "signal 11 (Segmentation fault)"},
+      {[] { abort(); }, "signal 6 (Aborted)"},
+      {[] { llvm::reportFatalInternalError("no mark"); },
+       "fatal error: no mark"},
+      {[] { throw std::runtime_error("no mark"); }, "exception: no mark"},
+  };
+  for (const auto &[action, reason] : crashes) {
+    auto isCrash = StatusIs(absl::StatusCode::kInternal,
+                            std::string("compiling deep.mlirbc: parser: "
+                                        "crashed: ") +
+                                reason);
+    onReading() = action;
+    EXPECT_THAT(service->compileSource(bytes->getBytes(), "deep.mlirbc"),
+                isCrash);
+    EXPECT_THAT(service->submitSource(bytes->getBytes(), "deep.mlirbc").get(),
+                isCrash);
+    onReading() = nullptr;
+    EXPECT_THAT(service->submitSource(bytes->getBytes()).get(), IsOk());
+  }
+  EXPECT_EQ(service->getStats().crashes, 8u);
+  EXPECT_EQ(pool->getStats().leased, 0u);
+}
+
+TEST_F(CrashRecoveryOfReadersTest,
+       AnExceptionIsAnErrorOfTheRequestWithoutCrashRecovery) {
+  auto service = makeService(/*recovers=*/false);
+  onReading() = [] { throw std::runtime_error("no mark"); };
+  EXPECT_THAT(
+      service->submitSource(bytes->getBytes(), "deep.mlirbc").get(),
+      StatusIs(absl::StatusCode::kInternal,
+               "compiling deep.mlirbc: parser: crashed: exception: no mark"));
+  onReading() = nullptr;
+  EXPECT_THAT(service->submitSource(bytes->getBytes()).get(), IsOk());
+}
+
+TEST_F(CrashRecoveryOfReadersTest, AnExceptionComesToWhoDeserializes) {
+  // What its frames had of the context is leaked.
+  mlir::MLIRContext *context = (*contexts->clone()).release();
+  onReading() = [] { throw std::runtime_error("no mark"); };
+  EXPECT_THROW((void)deserialize(*bytes, *context), std::runtime_error);
 }
 
 } // namespace
