@@ -880,11 +880,12 @@ CacheTierStats DiskTier::getStats() const {
     isFree &= !LLVMStore::wouldBlock(generation->getStoreFolder());
   }
   // To read the tables LLVM opens the stores again.
-  if (!isFree)
-    return stats;
-  uint64_t unreadable;
-  absl::StatusOr<std::vector<TierEntry>> entries = list(*open, unreadable);
-  if (entries.ok())
-    stats.entries = entries->size();
+  if (isFree) {
+    uint64_t unreadable;
+    absl::StatusOr<std::vector<TierEntry>> entries = list(*open, unreadable);
+    if (entries.ok())
+      countedEntries = entries->size();
+  }
+  stats.entries = countedEntries;
   return stats;
 }

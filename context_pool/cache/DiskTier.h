@@ -114,8 +114,8 @@ public:
   absl::StatusOr<std::unique_ptr<CompileClaim>>
   claim(const CacheKey &key, absl::Duration limit) override;
 
-  /// Reads the tables of what is open to count the entries, about 2 us for each;
-  /// none while somebody has them locked.
+  /// Reads the tables of what is open to count the entries, about 2 us for each.
+  /// While somebody has them locked, there are as many as the last time.
   CacheTierStats getStats() const override;
 
   //===--------------------------------------------------------------------===//
@@ -205,6 +205,7 @@ private:
 
   std::atomic<uint64_t> rejected = 0;
   std::atomic<uint64_t> evictions = 0;
+  mutable std::atomic<uint64_t> countedEntries = 0; ///< By `getStats`.
   std::atomic<bool> stopping = false;
 
   /// Whether the folder is opened, and whether a full store is replaced, or

@@ -38,7 +38,8 @@ using namespace ctxpool::detail;
   setrlimit(RLIMIT_CORE, &noCore);
   int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   for (int standard : {0, 1, 2})
-    dup2(null, standard);
+    if (null >= 0)
+      dup2(null, standard);
 
   char valid = LLVMStore::validate(storeFolder).ok() ? 1 : 0;
   (void)!::write(verdict, &valid, 1);
