@@ -99,11 +99,11 @@ public:
       : folder(std::move(theFolder)), server(std::move(theServer)),
         faults(theFaults) {}
 
-  absl::StatusOr<std::optional<Artifact>> get(const CacheKey &key) override {
-    absl::StatusOr<std::optional<Artifact>> artifact = folder->get(key);
-    if (artifact.ok() && *artifact)
-      faults.note(forward(key, **artifact));
-    return artifact;
+  absl::StatusOr<detail::TierFound> find(const CacheKey &key) override {
+    absl::StatusOr<detail::TierFound> found = folder->find(key);
+    if (found.ok() && found->artifact)
+      faults.note(forward(key, *found->artifact));
+    return found;
   }
   absl::Status put(const CacheKey &key, const Artifact &artifact,
                    bool replace) override {
@@ -115,8 +115,8 @@ public:
   absl::Status checkReady() const override { return folder->checkReady(); }
   absl::Status clear() override { return folder->clear(); }
   absl::StatusOr<std::unique_ptr<detail::CompileClaim>>
-  claim(const CacheKey &key) override {
-    return folder->claim(key);
+  claim(const CacheKey &key, absl::Duration limit) override {
+    return folder->claim(key, limit);
   }
   CacheTierStats getStats() const override { return folder->getStats(); }
 

@@ -8,7 +8,10 @@
 
 #include "context_pool/cache/CacheDirectory.h"
 
+#include "context_pool/cache/StoreValidation.h"
+
 #include "absl/strings/str_cat.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
@@ -18,15 +21,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <fcntl.h>
-#include <poll.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -147,7 +146,9 @@ static bool isRecent(std::chrono::steady_clock::duration time,
 bool OpenDirectory::isOutdated(absl::Duration interval) const {
   if (interval > absl::ZeroDuration() && isRecent(lookedAt, interval))
     return false;
-  if (!generations.isAt(path) || current->isGone())
+  if ((generations && !generations->isAt(path)) ||
+      (current && current->isGone()) ||
+      (!awaited.empty() && llvm::sys::fs::exists(awaited)))
     return true;
   lookedAt = Clock::now().time_since_epoch();
   return false;
@@ -175,76 +176,8 @@ Generation::~Generation() {
 }
 
 //===----------------------------------------------------------------------===//
-// Validation
+// Opening a generation
 //===----------------------------------------------------------------------===//
-
-/// What the child does: it must not end in what the process installed for its
-/// own crashes, nor say anything, nor outlive its time.
-[[noreturn]] static void validateAndExit(const std::string &storeFolder,
-                                         unsigned seconds, int verdict) {
-  for (int number : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGALRM})
-    std::signal(number, SIG_DFL);
-  sigset_t none;
-  sigemptyset(&none);
-  pthread_sigmask(SIG_SETMASK, &none, nullptr);
-  alarm(seconds);
-  rlimit noCore = {0, 0};
-  setrlimit(RLIMIT_CORE, &noCore);
-  int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-  for (int standard : {0, 1, 2})
-    dup2(null, standard);
-
-  char valid = LLVMStore::validate(storeFolder).ok() ? 1 : 0;
-  (void)!::write(verdict, &valid, 1);
-  _exit(0);
-}
-
-/// DataLoss where the store is damaged, or took too long to be validated.
-static absl::Status validateInChild(const std::string &storeFolder,
-                                    absl::Duration limit,
-                                    CacheDirectory::GiveUp giveUp) {
-  using Clock = std::chrono::steady_clock;
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC))
-    return absl::ErrnoToStatus(errno, "validating a store");
-  const pid_t child = fork();
-  if (child < 0) {
-    int error = errno;
-    ::close(ends[0]);
-    ::close(ends[1]);
-    return absl::ErrnoToStatus(error, "starting a process that validates");
-  }
-  if (child == 0)
-    validateAndExit(storeFolder,
-                    static_cast<unsigned>(absl::ToInt64Seconds(limit)) + 1,
-                    ends[1]);
-  ::close(ends[1]);
-
-  const Clock::time_point begin = Clock::now();
-  bool ended = false;
-  bool cancelled = false;
-  char valid = 0;
-  while (!ended && !cancelled &&
-         absl::FromChrono(Clock::now() - begin) < limit) {
-    pollfd readable = {ends[0], POLLIN, 0};
-    if (poll(&readable, 1, /*milliseconds=*/20) > 0)
-      ended = ::read(ends[0], &valid, 1) >= 0;
-    cancelled = giveUp();
-  }
-  ::close(ends[0]);
-  // A child that has ended may have been waited for by others.
-  if (!ended)
-    kill(child, SIGKILL);
-  while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
-  }
-
-  if (valid)
-    return absl::OkStatus();
-  if (cancelled && !ended)
-    return absl::CancelledError("validating a store: the cache is closed");
-  return absl::DataLossError(
-      absl::StrCat("the store in '", storeFolder, "' is damaged"));
-}
 
 /// With the store to itself: nobody else has it open.
 absl::Status CacheDirectory::ensureValid(const std::string &folder,
@@ -315,7 +248,11 @@ CacheDirectory::openGeneration(uint64_t number, bool create,
   }
   if (llvm::sys::fs::exists(folder) && !llvm::sys::fs::is_directory(folder))
     return absl::DataLossError(absl::StrCat("'", folder, "' is not a folder"));
-  absl::StatusOr<FileLock> users = FileLock::open(folder + "/users");
+  if (options.readOnly && !llvm::sys::fs::exists(storeFolder))
+    return absl::NotFoundError(
+        absl::StrCat("nobody has made a store in '", folder, "' yet"));
+  absl::StatusOr<FileLock> users =
+      FileLock::open(folder + "/users", getPresence());
   if (!users.ok())
     return users.status();
 
@@ -353,8 +290,14 @@ CacheDirectory::openGeneration(uint64_t number, bool create,
     return absl::UnimplementedError(absl::StrCat(
         "LLVM lays out the store in '", storeFolder,
         "' in another way than this library knows how to protect"));
-  return std::make_shared<Generation>(folder, number, std::move(*users),
-                                      std::move(*store));
+  auto generation = std::make_unique<Generation>(
+      folder, number, std::move(*users), std::move(*store));
+  if (!options.close)
+    return generation;
+  return std::shared_ptr<Generation>(
+      generation.release(), [close = options.close](Generation *unused) {
+        close(std::unique_ptr<Generation>(unused));
+      });
 }
 
 //===----------------------------------------------------------------------===//
@@ -373,19 +316,81 @@ std::string CacheDirectory::getGeneration(uint64_t number) const {
   return absl::StrCat(options.path, "/", generationPrefix.str(), number);
 }
 
-absl::Status CacheDirectory::makeFolder() const {
+/// Calls `visit` with the number of every generation that has a name here.
+static absl::Status
+forEachGeneration(const std::string &path,
+                  llvm::function_ref<void(uint64_t)> visit) {
+  std::error_code error;
+  for (llvm::sys::fs::directory_iterator
+           entry(path, error, /*follow_symlinks=*/false),
+       end;
+       !error && entry != end; entry.increment(error)) {
+    llvm::StringRef name = llvm::sys::path::filename(entry->path());
+    uint64_t number;
+    if (name.consume_front(generationPrefix) && !name.getAsInteger(10, number))
+      visit(number);
+  }
+  if (error)
+    return toStatus(error, absl::StrCat("reading the folder '", path, "'"));
+  return absl::OkStatus();
+}
+
+FileLock::Presence CacheDirectory::getPresence() const {
+  return options.readOnly ? FileLock::Existing : FileLock::OrCreate;
+}
+
+/// Makes the folder, unless it is only read, and looks whether it can be used.
+absl::Status CacheDirectory::checkFolder() const {
   // Anything that is there is looked at, and not replaced.
-  std::error_code error = llvm::sys::fs::create_directories(
-      options.path, /*IgnoreExisting=*/true, llvm::sys::fs::owner_all);
+  std::error_code error;
+  if (!options.readOnly)
+    error = llvm::sys::fs::create_directories(
+        options.path, /*IgnoreExisting=*/true, llvm::sys::fs::owner_all);
   if (absl::Status status = checkTrust(); !status.ok())
     return status;
   if (error)
     return toStatus(error,
                     absl::StrCat("making the folder '", options.path, "'"));
-  if (!llvm::sys::fs::is_directory(options.path))
+  if (llvm::sys::fs::exists(options.path) &&
+      !llvm::sys::fs::is_directory(options.path))
     return absl::FailedPreconditionError(
         absl::StrCat("'", options.path, "' is not a folder"));
   return absl::OkStatus();
+}
+
+/// FailedPrecondition where the folder is no cache, and has what would be taken
+/// for a part of one, and deleted.
+absl::Status CacheDirectory::checkOwn() const {
+  if (isCache(options.path))
+    return absl::OkStatus();
+  std::string foreign;
+  if (llvm::sys::fs::exists(getFile("locks")))
+    foreign = getFile("locks");
+  // What cannot be read has to be read later as well.
+  forEachGeneration(options.path, [&](uint64_t number) {
+    foreign = getGeneration(number);
+  }).IgnoreError();
+  // A cache has its `generations` before it has anything else, and another
+  // process may have made it one since.
+  if (foreign.empty() || isCache(options.path))
+    return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "'", options.path, "' is not used as a cache: it has '", foreign,
+      "', and no file 'generations', by which caches are known"));
+}
+
+/// Nobody else opens or changes the folder while the lock is held.
+absl::StatusOr<FileLock> CacheDirectory::enter(GiveUp giveUp) const {
+  if (absl::Status status = checkFolder(); !status.ok())
+    return status;
+  if (absl::Status status = checkOwn(); !status.ok())
+    return status;
+  absl::StatusOr<FileLock> door = lockDoor(giveUp);
+  if (!door.ok() || options.readOnly || isCache(options.path))
+    return door;
+  if (absl::Status status = publish(InUse()); !status.ok())
+    return status;
+  return door;
 }
 
 absl::Status CacheDirectory::checkTrust() const {
@@ -412,7 +417,8 @@ absl::Status CacheDirectory::checkTrust() const {
 }
 
 absl::StatusOr<FileLock> CacheDirectory::lockDoor(GiveUp giveUp) const {
-  absl::StatusOr<FileLock> door = FileLock::open(getFile("door"));
+  absl::StatusOr<FileLock> door =
+      FileLock::open(getFile("door"), getPresence());
   if (!door.ok())
     return door;
   absl::StatusOr<bool> locked =
@@ -464,25 +470,6 @@ absl::Status CacheDirectory::publish(const InUse &inUse) const {
                              "\nprevious ", inUse.previous, "\n")));
 }
 
-/// Calls `visit` with the number of every generation that has a name here.
-static absl::Status
-forEachGeneration(const std::string &path,
-                  llvm::function_ref<void(uint64_t)> visit) {
-  std::error_code error;
-  for (llvm::sys::fs::directory_iterator
-           entry(path, error, /*follow_symlinks=*/false),
-       end;
-       !error && entry != end; entry.increment(error)) {
-    llvm::StringRef name = llvm::sys::path::filename(entry->path());
-    uint64_t number;
-    if (name.consume_front(generationPrefix) && !name.getAsInteger(10, number))
-      visit(number);
-  }
-  if (error)
-    return toStatus(error, absl::StrCat("reading the folder '", path, "'"));
-  return absl::OkStatus();
-}
-
 absl::StatusOr<uint64_t> CacheDirectory::getFreeNumber() const {
   uint64_t largest = 0;
   absl::Status status = forEachGeneration(options.path, [&](uint64_t number) {
@@ -495,9 +482,14 @@ absl::StatusOr<uint64_t> CacheDirectory::getFreeNumber() const {
 
 absl::StatusOr<std::shared_ptr<const OpenDirectory>>
 CacheDirectory::open(GiveUp giveUp) const {
-  if (absl::Status status = makeFolder(); !status.ok())
-    return status;
-  absl::StatusOr<FileLock> door = lockDoor(giveUp);
+  if (options.readOnly && !isCache(options.path)) {
+    if (absl::Status status = checkFolder(); !status.ok())
+      return status;
+    return std::make_shared<const OpenDirectory>(
+        getFile("generations"), std::nullopt, nullptr, nullptr,
+        /*theAwaited=*/getFile("generations"));
+  }
+  absl::StatusOr<FileLock> door = enter(giveUp);
   if (!door.ok())
     return door.status();
   absl::StatusOr<std::optional<InUse>> found = readInUse();
@@ -524,8 +516,16 @@ CacheDirectory::open(GiveUp giveUp) const {
       absl::DataLossError("none is in use");
   if (inUse.current)
     current = openGeneration(inUse.current, /*create=*/false, giveUp);
-  if (!current.ok() &&
-      (absl::IsNotFound(current.status()) || isDamage(current.status()))) {
+  std::string awaited;
+  const bool isLost =
+      absl::IsNotFound(current.status()) || isDamage(current.status());
+  if (isLost && options.readOnly) {
+    // Who may write replaces what is damaged, and makes what was never used.
+    const std::string store = getGeneration(inUse.current) + "/cas";
+    if (inUse.current && !llvm::sys::fs::exists(store))
+      awaited = store;
+    current = nullptr;
+  } else if (isLost) {
     absl::StatusOr<uint64_t> number = getFreeNumber();
     if (!number.ok())
       return number.status();
@@ -535,7 +535,7 @@ CacheDirectory::open(GiveUp giveUp) const {
   }
   if (!current.ok())
     return current.status();
-  if (changed) {
+  if (changed && !options.readOnly) {
     if (absl::Status status = publish(inUse); !status.ok())
       return status;
   }
@@ -545,14 +545,12 @@ CacheDirectory::open(GiveUp giveUp) const {
     return generations.status();
   return std::make_shared<const OpenDirectory>(
       getFile("generations"), std::move(*generations), *std::move(current),
-      std::move(previous));
+      std::move(previous), std::move(awaited));
 }
 
 absl::StatusOr<bool> CacheDirectory::startGeneration(
     bool keepCurrent, std::optional<uint64_t> expected, GiveUp giveUp) const {
-  if (absl::Status status = makeFolder(); !status.ok())
-    return status;
-  absl::StatusOr<FileLock> door = lockDoor(giveUp);
+  absl::StatusOr<FileLock> door = enter(giveUp);
   if (!door.ok())
     return door.status();
   absl::StatusOr<std::optional<InUse>> found = readInUse();
@@ -563,10 +561,12 @@ absl::StatusOr<bool> CacheDirectory::startGeneration(
   if (expected && before.current != *expected)
     return false;
   // A new store that has no room would take the place of one that serves.
-  if (absl::StatusOr<std::optional<FileLock>> room =
-          makeRoom(roomToSpare, giveUp);
-      keepCurrent && !room.ok())
-    return room.status();
+  if (keepCurrent) {
+    absl::StatusOr<std::optional<FileLock>> room =
+        makeRoom(roomToSpare, giveUp);
+    if (!room.ok())
+      return room.status();
+  }
 
   absl::StatusOr<uint64_t> number = getFreeNumber();
   if (!number.ok())
@@ -580,6 +580,12 @@ absl::StatusOr<bool> CacheDirectory::startGeneration(
       !status.ok())
     return status;
   return true;
+}
+
+/// Whether `getClaimPath` gives a file such a name.
+static bool isClaimName(llvm::StringRef name) {
+  std::optional<Fingerprint> key = Fingerprint::fromHex(name);
+  return key && key->toHex() == name;
 }
 
 absl::Status CacheDirectory::collectGarbage() const {
@@ -610,6 +616,8 @@ absl::Status CacheDirectory::collectGarbage() const {
            entry(getFile("locks"), error, /*follow_symlinks=*/false),
        end;
        !error && entry != end; entry.increment(error)) {
+    if (!isClaimName(llvm::sys::path::filename(entry->path())))
+      continue;
     absl::StatusOr<FileLock> lock =
         FileLock::open(entry->path(), FileLock::Existing);
     if (!lock.ok())

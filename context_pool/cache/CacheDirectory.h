@@ -19,6 +19,9 @@
 ///     room             locked while somebody writes to a disk that is almost full
 ///     locks/<key>      locked while somebody compiles a key
 ///
+/// `generations` comes first: a folder that has any of the others and not that
+/// one belongs to somebody who means something else by them, and is left alone.
+///
 /// A store of LLVM's only grows, and can be closed only when nobody uses what it
 /// mapped. So there are two, the current one and the one before, and when the
 /// current one is full a new one takes its place and the oldest is deleted:
@@ -41,6 +44,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -70,6 +74,9 @@ public:
   /// Whether somebody deleted or moved it.
   bool isGone() const;
 
+  /// Whether a process opened it that forked into this one.
+  bool isInherited() const { return users.isInherited(); }
+
 private:
   const std::string folder;
   const uint64_t number;
@@ -80,16 +87,18 @@ private:
 /// The generations that were in use when the folder was opened.
 class OpenDirectory {
 public:
-  OpenDirectory(std::string thePath, FileLock theGenerations,
+  OpenDirectory(std::string thePath, std::optional<FileLock> theGenerations,
                 std::shared_ptr<Generation> theCurrent,
-                std::shared_ptr<Generation> thePrevious)
-      : path(std::move(thePath)), generations(std::move(theGenerations)),
-        current(std::move(theCurrent)), previous(std::move(thePrevious)) {}
+                std::shared_ptr<Generation> thePrevious, std::string theAwaited)
+      : path(std::move(thePath)), awaited(std::move(theAwaited)),
+        generations(std::move(theGenerations)), current(std::move(theCurrent)),
+        previous(std::move(thePrevious)) {}
 
   /// Whether others are in use by now, or the folder is gone. Looks no more often
   /// than every `interval`: a look costs as much as reading a small artifact.
   bool isOutdated(absl::Duration interval) const;
 
+  /// Null only where the folder is read only, and there is none that is whole.
   const std::shared_ptr<Generation> &getCurrent() const { return current; }
 
   /// Null where there is none.
@@ -98,8 +107,9 @@ public:
 private:
   using Clock = std::chrono::steady_clock;
 
-  const std::string path; ///< Of `generations`.
-  const FileLock generations;
+  const std::string path;    ///< Of `generations`.
+  const std::string awaited; ///< What appears when there is more to open.
+  const std::optional<FileLock> generations; ///< Nothing: there was none.
   mutable std::atomic<Clock::duration> lookedAt{Clock::duration::min()};
   const std::shared_ptr<Generation> current;
   const std::shared_ptr<Generation> previous;
@@ -114,6 +124,10 @@ public:
     /// Whether the folder may belong to somebody else, or be writable by others.
     bool allowForeign = false;
 
+    /// `open` makes, publishes and deletes nothing, but for what goes with a store
+    /// that LLVM opens. The other members that write are not for use.
+    bool readOnly = false;
+
     /// How long to wait for a lock that is held for moments only.
     absl::Duration lockWait = absl::Seconds(5);
 
@@ -123,6 +137,10 @@ public:
 
     /// How long a store may take to be validated before it is given up.
     absl::Duration validationWait = absl::Minutes(2);
+
+    /// Takes over generations that nobody uses any more, on the thread that used
+    /// it last. Null: they are closed there.
+    std::function<void(std::unique_ptr<Generation>)> close = nullptr;
   };
 
   /// Ends waits early.
@@ -130,8 +148,6 @@ public:
 
   explicit CacheDirectory(Options theOptions)
       : options(std::move(theOptions)) {}
-
-  const std::string &getPath() const { return options.path; }
 
   /// Whether there is a cache of whatever version in the folder.
   static bool isCache(llvm::StringRef path);
@@ -145,9 +161,16 @@ public:
   /// stopped, or that somebody else than LLVM wrote to, is validated in a child
   /// process first, and replaced by an empty one where it is damaged.
   ///
+  /// Where it is only read, nothing is there in place of what is absent or
+  /// damaged. LLVM opens a store for writing only: its files grow for as long as
+  /// it is open, their times change, and a validation leaves a note among them.
+  /// `seal` and `boot` go along with that, so that the next one who opens the
+  /// store believes it, as after any other use.
+  ///
   /// Errors: those of `checkTrust`;
-  ///         FailedPrecondition - the folder is of another version, or the
-  ///                              process may not make large files;
+  ///         FailedPrecondition - the folder is of another version, or has files
+  ///                              that are named as those of a cache and is none,
+  ///                              or the process may not make large files;
   ///         DeadlineExceeded - somebody holds a lock for too long;
   ///         ResourceExhausted - the disk is full;
   ///         whatever the file system gave.
@@ -161,8 +184,9 @@ public:
                                        std::optional<uint64_t> expected,
                                        GiveUp giveUp) const;
 
-  /// Deletes the generations that are not in use, and lock files that nobody
-  /// holds. Who has one open goes on with it.
+  /// Deletes the generations that are not in use, and lock files of keys that
+  /// nobody holds. Who has one open goes on with it. Nothing where the folder is
+  /// no cache.
   absl::Status collectGarbage() const;
 
   /// Fails with ResourceExhausted unless `bytes` more can be written without a
@@ -182,7 +206,10 @@ private:
   };
 
   std::string getFile(const char *name) const;
-  absl::Status makeFolder() const;
+  FileLock::Presence getPresence() const;
+  absl::Status checkFolder() const;
+  absl::Status checkOwn() const;
+  absl::StatusOr<FileLock> enter(GiveUp giveUp) const;
   std::string getGeneration(uint64_t number) const;
   absl::StatusOr<FileLock> lockDoor(GiveUp giveUp) const;
   absl::StatusOr<std::optional<InUse>> readInUse() const;

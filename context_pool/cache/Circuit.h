@@ -36,7 +36,7 @@ struct CircuitOptions {
   std::function<Clock::time_point()> now = [] { return Clock::now(); };
 };
 
-/// Decides whether a server that fails is asked at all.
+/// Decides whether a server, or the disk, that fails is asked at all.
 ///
 ///   state    | ask          | failed            | succeeded | probed
 ///   ---------+--------------+-------------------+-----------+-------------------

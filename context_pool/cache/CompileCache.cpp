@@ -163,7 +163,8 @@ CompileCache::Impl::Epochs CompileCache::Impl::getEpochs() const {
 std::optional<CompileCache::Impl::TierHit>
 CompileCache::Impl::askTiers(const CacheKey &key, const Epochs &epochs) {
   for (size_t i = 0; i != fronts.size(); ++i) {
-    std::optional<Artifact> artifact = fronts[i]->get(key);
+    std::optional<Artifact> artifact =
+        fronts[i]->get(key, /*mayPut=*/writesTiers());
     if (!artifact)
       continue;
     if (writesTiers())
@@ -240,6 +241,8 @@ absl::StatusOr<Artifact>
 CompileCache::Impl::getOrCompile(const CacheKey &key, Compile compile,
                                  absl::Duration timeout,
                                  ReadMeaning readMeaning) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point begin = Clock::now();
   bool isTierHit = false;
   FlightCache::Answer answer = memory.getOrMake(
       key,
@@ -254,7 +257,8 @@ CompileCache::Impl::getOrCompile(const CacheKey &key, Compile compile,
           if (!hit && writesTiers()) {
             bool lookAgain = false;
             for (size_t i = 0; i != fronts.size(); ++i) {
-              TierFront::Claimed claimed = fronts[i]->claim(key);
+              TierFront::Claimed claimed = fronts[i]->claim(
+                  key, timeout - absl::FromChrono(Clock::now() - begin));
               claims[i] = std::move(claimed.claim);
               lookAgain |= claimed.lookAgain;
             }

@@ -8,7 +8,10 @@
 
 #include "context_pool/cache/DiskTier.h"
 
+#include "context_pool/cache/StoredArtifact.h"
+
 #include "absl/strings/str_cat.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallString.h"
 #include "llvm/Support/Endian.h"
 #include "llvm/Support/FileSystem.h"
@@ -31,6 +34,11 @@ static constexpr unsigned maxSlots = 16;
 /// LLVM gives an object of 64 kB a file of its own; smaller ones are together in
 /// one file, and there the header and the bytes need not be apart.
 static constexpr uint64_t largestInlined = 60000;
+
+/// A store with less than that in it, of which LLVM's empty tables are 16,736
+/// bytes, is not replaced: that would gain nothing, and cost what is in the store
+/// before it.
+static constexpr uint64_t emptyStoreBytes = 20000;
 
 static constexpr absl::Duration longestRest = absl::Minutes(1);
 
@@ -140,9 +148,16 @@ static bool isSame(const Artifact &lhs, const Artifact &rhs) {
 // Reading and writing
 //===----------------------------------------------------------------------===//
 
+absl::Status DiskTier::checkWritable(const char *what) const {
+  if (!options.readOnly)
+    return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(what, ": '", options.directory, "' is only read"));
+}
+
 absl::StatusOr<DiskTier::Found>
-DiskTier::find(const std::shared_ptr<Generation> &generation,
-               const CacheKey &key) {
+DiskTier::findIn(const std::shared_ptr<Generation> &generation,
+                 const CacheKey &key, Bytes bytes) {
   const LLVMStore &store = generation->getStore();
   Found found;
   llvm::StringRef object;
@@ -171,7 +186,7 @@ DiskTier::find(const std::shared_ptr<Generation> &generation,
     if (!payload.ok() || !*payload)
       return found;
     object = **payload;
-    // See `putInto`.
+    // See `write`.
     header->bytes += found.slot;
   }
   if (object.size() != header->bytes)
@@ -179,74 +194,109 @@ DiskTier::find(const std::shared_ptr<Generation> &generation,
   if (header->payload != Fingerprint())
     object = object.drop_back(found.slot);
 
-  Artifact artifact = Artifact::adopt(header->kind, object, generation);
-  if (artifact.getDigest() != header->digest)
-    return found;
-  if (header->meaning != header->digest)
-    artifact = artifact.withMeaning(header->meaning);
-  if (header->compileCost != absl::ZeroDuration())
-    artifact = artifact.withCompileCost(header->compileCost);
-  found.presence = Presence::Valid;
-  found.artifact = std::move(artifact);
+  found.artifact = restoreArtifact(
+      bytes == Bytes::Mapped ? Artifact::adopt(header->kind, object, generation)
+                             : Artifact::copyOf(header->kind, object),
+      header->digest, header->meaning, header->compileCost);
+  if (found.artifact)
+    found.presence = Presence::Valid;
   return found;
 }
 
-absl::StatusOr<std::optional<Artifact>> DiskTier::get(const CacheKey &key) {
-  absl::StatusOr<std::shared_ptr<const OpenDirectory>> acquired = acquire();
-  if (!acquired.ok())
-    return acquired.status();
-  const OpenDirectory &open = **acquired;
-
-  absl::StatusOr<Found> found = find(open.getCurrent(), key);
-  bool isOld = false;
-  if (found.ok() && found->presence == Presence::Missing &&
-      open.getPrevious()) {
-    found = find(open.getPrevious(), key);
-    isOld = true;
+absl::StatusOr<TierFound> DiskTier::find(const CacheKey &key) {
+  absl::StatusOr<Directory> open = acquire();
+  if (!open.ok())
+    return open.status();
+  const Bytes bytes = mayMap() ? Bytes::Mapped : Bytes::Copied;
+  for (const std::shared_ptr<Generation> &generation :
+       {(*open)->getCurrent(), (*open)->getPrevious()}) {
+    if (!generation)
+      continue;
+    absl::StatusOr<Found> found = findIn(generation, key, bytes);
+    if (!found.ok())
+      return found.status();
+    if (found->presence == Presence::Missing)
+      continue;
+    if (found->presence == Presence::Damaged)
+      ++rejected;
+    return TierFound{std::move(found->artifact),
+                     /*isOld=*/generation == (*open)->getPrevious()};
   }
+  return TierFound();
+}
+
+/// What `put` has to write; nothing where what is there stays.
+absl::StatusOr<std::optional<DiskTier::Plan>>
+DiskTier::plan(const OpenDirectory &open, const CacheKey &key,
+               const Artifact &artifact, bool replace) {
+  absl::StatusOr<Found> found = findIn(open.getCurrent(), key, Bytes::Mapped);
   if (!found.ok())
     return found.status();
-  if (found->presence == Presence::Damaged)
-    ++rejected;
-  // What is used outlives the generation. Where that fails, it is used all the
-  // same.
-  if (found->presence == Presence::Valid && isOld && !options.readOnly)
-    putInto(open, key, *found->artifact, /*replace=*/false).IgnoreError();
-  return std::move(found->artifact);
+  if (found->presence == Presence::Valid &&
+      (!replace || isSame(*found->artifact, artifact)))
+    return std::optional<Plan>();
+  if (found->presence != Presence::Missing)
+    return Plan{artifact, found->slot + 1};
+
+  // What is kept may be older than what is offered.
+  if (!replace && open.getPrevious()) {
+    absl::StatusOr<Found> old = findIn(open.getPrevious(), key, Bytes::Mapped);
+    if (old.ok() && old->presence == Presence::Valid)
+      return Plan{*old->artifact, /*slot=*/0};
+  }
+  return Plan{artifact, /*slot=*/0};
+}
+
+/// Whether another store has to take the place of the current one first.
+bool DiskTier::isFullFor(const OpenDirectory &open, const Plan &plan) const {
+  if (plan.slot == maxSlots)
+    return true;
+  const uint64_t stored = open.getCurrent()->getStore().getStorageBytes();
+  return stored > emptyStoreBytes &&
+         stored + plan.artifact.getBytes().size() > options.directoryBytes / 2;
 }
 
 absl::Status DiskTier::put(const CacheKey &key, const Artifact &artifact,
                            bool replace) {
-  absl::StatusOr<std::shared_ptr<const OpenDirectory>> acquired = acquire();
-  if (!acquired.ok())
-    return acquired.status();
-  return putInto(**acquired, key, artifact, replace);
-}
-
-absl::Status DiskTier::putInto(const OpenDirectory &open, const CacheKey &key,
-                               const Artifact &artifact, bool replace) {
+  if (absl::Status fault = checkWritable("storing an artifact"); !fault.ok())
+    return fault;
   if (artifact.getBytes().size() > getMaxArtifactBytes())
     return absl::ResourceExhaustedError(absl::StrCat(
         "an artifact of ", artifact.getBytes().size(), " bytes is more than '",
         options.directory, "' may hold: half of ", options.directoryBytes));
 
-  absl::StatusOr<Found> found = find(open.getCurrent(), key);
-  if (!found.ok())
-    return found.status();
-  if (found->presence == Presence::Valid &&
-      (!replace || isSame(*found->artifact, artifact)))
-    return absl::OkStatus();
-  unsigned slot = found->presence == Presence::Missing ? 0 : found->slot + 1;
-
-  // What is kept may be older than what is offered.
-  Artifact stored = artifact;
-  if (found->presence == Presence::Missing && !replace && open.getPrevious()) {
-    absl::StatusOr<Found> old = find(open.getPrevious(), key);
-    if (old.ok() && old->presence == Presence::Valid)
-      stored = *old->artifact;
+  // A store that is new is not full, but for others who were faster, and one that
+  // is deleted while it is written to was replaced twice meanwhile.
+  absl::Status status;
+  bool mayRotate = true;
+  for (unsigned writes = 0; writes != 2;) {
+    absl::StatusOr<Directory> open = acquire();
+    if (!open.ok())
+      return open.status();
+    absl::StatusOr<std::optional<Plan>> planned =
+        plan(**open, key, artifact, replace);
+    if (!planned.ok())
+      return planned.status();
+    if (!*planned)
+      return absl::OkStatus();
+    if (mayRotate && isFullFor(**open, **planned)) {
+      mayRotate = false;
+      status = rotate((*open)->getCurrent()->getNumber());
+      if (!status.ok())
+        return status;
+      continue;
+    }
+    status = write(**open, key, **planned, replace);
+    ++writes;
+    if (status.ok() || !(*open)->isOutdated(absl::ZeroDuration()))
+      return status;
   }
-  const llvm::StringRef bytes = stored.getBytes();
+  return status;
+}
 
+absl::Status DiskTier::write(const OpenDirectory &open, const CacheKey &key,
+                             const Plan &plan, bool replace) const {
+  const llvm::StringRef bytes = plan.artifact.getBytes();
   absl::StatusOr<std::optional<FileLock>> room =
       directory.makeRoom(bytes.size(), [&] { return stopping.load(); });
   if (!room.ok())
@@ -255,13 +305,12 @@ absl::Status DiskTier::putInto(const OpenDirectory &open, const CacheKey &key,
   LLVMStore &store = open.getCurrent()->getStore();
   Header header;
   header.key = key;
-  header.digest = stored.getDigest();
-  header.meaning = stored.getMeaning();
-  header.compileCost = stored.getCompileCost();
+  header.digest = plan.artifact.getDigest();
+  header.meaning = plan.artifact.getMeaning();
+  header.compileCost = plan.artifact.getCompileCost();
   header.bytes = bytes.size();
-  header.kind = stored.getKind().str();
-  absl::Status published;
-  for (; slot < maxSlots; ++slot) {
+  header.kind = plan.artifact.getKind().str();
+  for (unsigned slot = plan.slot; slot < maxSlots; ++slot) {
     header.slot = slot;
     std::string object;
     if (bytes.size() > largestInlined) {
@@ -280,9 +329,9 @@ absl::Status DiskTier::putInto(const OpenDirectory &open, const CacheKey &key,
     absl::StatusOr<Fingerprint> id = store.store(object);
     if (!id.ok())
       return id.status();
-    published = store.publish(getAction(key, slot), *id);
+    absl::Status published = store.publish(getAction(key, slot), *id);
     if (published.ok())
-      break;
+      return absl::OkStatus();
     // Another one may have been faster.
     absl::StatusOr<std::optional<llvm::StringRef>> taken =
         store.find(getAction(key, slot));
@@ -291,20 +340,9 @@ absl::Status DiskTier::putInto(const OpenDirectory &open, const CacheKey &key,
     if (!replace)
       return absl::OkStatus();
   }
-
-  if (slot == maxSlots ||
-      store.getStorageBytes() > options.directoryBytes / 2) {
-    MutexLock lock(mutex);
-    fullGeneration = open.getCurrent()->getNumber();
-    if (wanted == Task::None)
-      wanted = Task::Rotate;
-    toWorker.notifyOne();
-  }
-  if (slot == maxSlots)
-    return absl::ResourceExhaustedError(
-        absl::StrCat("key ", key.digest.toHex(), " was published ", maxSlots,
-                     " times; the next time it goes into a new store"));
-  return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("key ", key.digest.toHex(), " was published ", maxSlots,
+                   " times; the next time it goes into a new store"));
 }
 
 //===----------------------------------------------------------------------===//
@@ -331,25 +369,25 @@ private:
 } // namespace
 
 absl::StatusOr<std::unique_ptr<CompileClaim>>
-DiskTier::claim(const CacheKey &key) {
+DiskTier::claim(const CacheKey &key, absl::Duration limit) {
   using Clock = CondVar::Clock;
   if (options.readOnly)
     return std::unique_ptr<CompileClaim>();
-  absl::StatusOr<std::shared_ptr<const OpenDirectory>> acquired = acquire();
-  if (!acquired.ok())
-    return acquired.status();
+  absl::StatusOr<Directory> open = acquire();
+  if (!open.ok())
+    return open.status();
   absl::StatusOr<std::string> path = directory.getClaimPath(key.digest);
   if (!path.ok())
     return path.status();
 
+  const absl::Duration wait = std::min(limit, options.crossProcessWait);
   const Clock::time_point begin = Clock::now();
   while (true) {
     absl::StatusOr<FileLock> lock = FileLock::open(*path);
     if (!lock.ok())
       return lock.status();
     absl::StatusOr<bool> locked = lock->tryLockFor(
-        FileLock::Exclusive,
-        options.crossProcessWait - absl::FromChrono(Clock::now() - begin),
+        FileLock::Exclusive, wait - absl::FromChrono(Clock::now() - begin),
         [&] { return stopping.load(); });
     if (!locked.ok())
       return locked.status();
@@ -370,14 +408,14 @@ DiskTier::claim(const CacheKey &key) {
 }
 
 absl::StatusOr<bool> DiskTier::contains(const CacheKey &key) const {
-  absl::StatusOr<std::shared_ptr<const OpenDirectory>> acquired = acquire();
-  if (!acquired.ok())
-    return acquired.status();
+  absl::StatusOr<Directory> open = acquire();
+  if (!open.ok())
+    return open.status();
   for (const std::shared_ptr<Generation> &generation :
-       {(*acquired)->getCurrent(), (*acquired)->getPrevious()}) {
+       {(*open)->getCurrent(), (*open)->getPrevious()}) {
     if (!generation)
       continue;
-    absl::StatusOr<Found> found = find(generation, key);
+    absl::StatusOr<Found> found = findIn(generation, key, Bytes::Mapped);
     if (!found.ok())
       return found.status();
     if (found->presence != Presence::Missing)
@@ -390,12 +428,40 @@ absl::StatusOr<bool> DiskTier::contains(const CacheKey &key) const {
 // The worker
 //===----------------------------------------------------------------------===//
 
+static CacheDirectory::Options
+getDirectoryOptions(const DiskTierOptions &options) {
+  CacheDirectory::Options directory;
+  directory.path = options.directory;
+  directory.allowForeign = options.allowForeignDirectory;
+  directory.readOnly = options.readOnly;
+  directory.lockWait = options.lockWait;
+  directory.lookInterval = options.lookInterval;
+  directory.validationWait = options.validationWait;
+  return directory;
+}
+
+/// One failure is enough for a rest.
+static CircuitOptions getCircuitOptions(const DiskTierOptions &options) {
+  CircuitOptions circuit;
+  circuit.failures = 1;
+  circuit.firstRest = absl::ToChronoNanoseconds(options.retryAfter);
+  circuit.longestRest = absl::ToChronoNanoseconds(longestRest);
+  return circuit;
+}
+
 DiskTier::DiskTier(DiskTierOptions theOptions)
-    : options(std::move(theOptions)),
-      directory({options.directory, options.allowForeignDirectory,
-                 options.lockWait, options.lookInterval,
-                 options.validationWait}),
-      rest(options.retryAfter) {}
+    : options(std::move(theOptions)), directory([&] {
+        CacheDirectory::Options result = getDirectoryOptions(options);
+        result.close = [wayHome = wayHome](std::unique_ptr<Generation> unused) {
+          close(wayHome, std::move(unused));
+        };
+        return result;
+      }()),
+      openings(getCircuitOptions(options)),
+      rotations(getCircuitOptions(options)) {
+  MutexLock lock(wayHome->mutex);
+  wayHome->tier = this;
+}
 
 absl::StatusOr<std::unique_ptr<DiskTier>>
 DiskTier::create(DiskTierOptions options) {
@@ -440,12 +506,31 @@ DiskTier::~DiskTier() {
     toWorker.notifyOne();
   }
   worker.reset();
+  // From here on, who drops a generation closes it.
+  MutexLock lock(wayHome->mutex);
+  wayHome->tier = nullptr;
 }
 
-absl::StatusOr<std::shared_ptr<const OpenDirectory>> DiskTier::acquire() const {
+void DiskTier::close(const std::shared_ptr<WayHome> &wayHome,
+                     std::unique_ptr<Generation> generation) {
+  // In a forked child the locks may be held for ever.
+  if (generation->isInherited())
+    return;
+  // A generation that does not go home is closed after the lock: parameters are
+  // destroyed after local variables.
+  MutexLock lock(wayHome->mutex);
+  if (!wayHome->tier)
+    return;
+  DiskTier &tier = *wayHome->tier;
+  MutexLock tierLock(tier.mutex);
+  tier.toClose.push_back(std::move(generation));
+  tier.toWorker.notifyOne();
+}
+
+absl::StatusOr<DiskTier::Directory> DiskTier::acquire() const {
   if (mark.isInherited())
     return bring(Task::Open);
-  std::shared_ptr<const OpenDirectory> current;
+  Directory current;
   {
     MutexLock lock(mutex);
     current = opened;
@@ -462,91 +547,206 @@ absl::StatusOr<std::shared_ptr<const OpenDirectory>> DiskTier::acquire() const {
 }
 
 absl::Status DiskTier::bring(Task task) const {
-  using Clock = CondVar::Clock;
   if (mark.isInherited())
     return absl::FailedPreconditionError(
         "the cache's folder was opened before a fork, by another process");
+  if (task == Task::Clear) {
+    // From now on nothing of it is served, however the clear goes. Without the
+    // lock, and before the worker starts: the room may be needed.
+    Directory dropped;
+    MutexLock lock(mutex);
+    ++clearsWanted;
+    dropped = replaceLocked(nullptr);
+  }
   MutexLock lock(mutex);
-  if (task == Task::Open && !lastResult.ok()) {
+  if (task == Task::Open && late)
+    return tooLate();
+  if (task == Task::Open) {
     // Nobody waits for what failed the last time.
-    if (wanted == Task::None && !working && Clock::now() >= restUntil) {
-      wanted = task;
+    switch (openings.ask()) {
+    case Circuit::Answer::Go:
+      break;
+    case Circuit::Answer::Probe:
+      wanted = std::max(wanted, task);
       toWorker.notifyOne();
+      return lastResult;
+    case Circuit::Answer::Rest:
+      return lastResult;
     }
-    return lastResult;
   }
   wanted = std::max(wanted, task);
   toWorker.notifyOne();
-  const Clock::time_point deadline =
-      Clock::now() + absl::ToChronoNanoseconds(2 * options.lockWait);
-  while (wanted != Task::None || working)
-    if (!fromWorker.waitUntil(mutex, deadline))
-      return absl::DeadlineExceededError(
-          absl::StrCat("opening '", options.directory, "' takes long"));
+  if (absl::Status status = waitForWorkerLocked(); !status.ok())
+    return status;
   return lastResult;
+}
+
+/// Replaces the generation with that number, and waits for that.
+absl::Status DiskTier::rotate(uint64_t number) {
+  MutexLock lock(mutex);
+  if (late)
+    return tooLate();
+  if (rotations.ask() == Circuit::Answer::Rest)
+    return lastRotation;
+  fullGeneration = number;
+  wanted = std::max(wanted, Task::Rotate);
+  toWorker.notifyOne();
+  if (absl::Status status = waitForWorkerLocked(); !status.ok())
+    return status;
+  return lastRotation.ok() ? lastResult : lastRotation;
+}
+
+absl::Status DiskTier::tooLate() const {
+  return absl::DeadlineExceededError(
+      absl::StrCat("opening '", options.directory, "' takes long"));
+}
+
+absl::Status DiskTier::waitForWorkerLocked() const {
+  const CondVar::Clock::time_point deadline =
+      CondVar::Clock::now() + absl::ToChronoNanoseconds(options.lockWait);
+  auto isBusy = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    return wanted != Task::None || working;
+  };
+  while (isBusy()) {
+    if (fromWorker.waitUntil(mutex, deadline) || !isBusy())
+      continue;
+    late = true;
+    return tooLate();
+  }
+  return absl::OkStatus();
+}
+
+/// Makes `next` what is open, and returns what was, which is to be dropped
+/// without the lock.
+DiskTier::Directory DiskTier::replaceLocked(Directory next) const {
+  Directory before = std::exchange(opened, std::move(next));
+  if (before && before != opened)
+    for (const std::shared_ptr<Generation> &generation :
+         {before->getCurrent(), before->getPrevious()})
+      if (generation)
+        replaced.emplace_back(generation->getNumber(), generation);
+  isPinned = isPinnedLocked();
+  return before;
+}
+
+/// Whether somebody still uses a generation that made room for others.
+bool DiskTier::isPinnedLocked() const {
+  llvm::erase_if(replaced,
+                 [](const auto &use) { return use.second.expired(); });
+  std::vector<uint64_t> inUse;
+  if (opened)
+    for (const std::shared_ptr<Generation> &generation :
+         {opened->getCurrent(), opened->getPrevious()})
+      if (generation)
+        inUse.push_back(generation->getNumber());
+  return !llvm::all_of(replaced, [&](const auto &use) {
+    return llvm::is_contained(inUse, use.first);
+  });
+}
+
+bool DiskTier::mayMap() const {
+  if (!isPinned)
+    return true;
+  MutexLock lock(mutex);
+  isPinned = isPinnedLocked();
+  return !isPinned;
+}
+
+/// What a try says about whether the next one is worth it.
+static void note(Circuit &circuit, const absl::Status &status) {
+  if (status.ok()) {
+    circuit.succeeded();
+    circuit.probed(true);
+  } else {
+    // In this order: a rest that was on is longer the next time, and only once.
+    circuit.probed(false);
+    circuit.failed({});
+  }
 }
 
 void DiskTier::work() {
   MutexLock lock(mutex);
   while (true) {
-    while (wanted == Task::None && !stopping)
+    while (wanted == Task::None && toClose.empty() && !stopping)
       toWorker.wait(mutex);
+    if (!toClose.empty()) {
+      std::vector<std::unique_ptr<Generation>> closing =
+          std::exchange(toClose, {});
+      lock.unlock();
+      closing.clear();
+      lock.lock();
+      continue;
+    }
     if (stopping)
       return;
     Task task = std::exchange(wanted, Task::None);
-    std::shared_ptr<const OpenDirectory> before = opened;
+    const uint64_t clears = clearsWanted;
+    if (clears != clearsDone)
+      task = Task::Clear;
     const uint64_t full = fullGeneration;
-    // What is cleared is not served while that lasts, nor if it fails.
-    if (task == Task::Clear)
-      opened.reset();
+    Directory before = opened;
     working = true;
     lock.unlock();
 
-    auto giveUp = [&] { return stopping.load(); };
     absl::Status started;
-    if (task == Task::Clear) {
-      started = directory
-                    .startGeneration(/*keepCurrent=*/false,
-                                     /*expected=*/std::nullopt, giveUp)
-                    .status();
-      // Who clears may be in need of the room.
-      before.reset();
-      directory.collectGarbage().IgnoreError();
-    } else if (task == Task::Rotate && before &&
-               before->getCurrent()->getNumber() == full) {
-      // Before anybody deletes them.
-      const uint64_t unused = countUnused(*before);
-      // Where that fails, the current one goes on growing, and is full again
-      // with the next artifact. Another process may have been faster.
-      absl::StatusOr<bool> replaced =
-          directory.startGeneration(/*keepCurrent=*/true, full, giveUp);
-      if (replaced.ok() && *replaced)
-        evictions += unused;
-    }
-    absl::StatusOr<std::shared_ptr<const OpenDirectory>> after = before;
-    if (!before || before->isOutdated(absl::ZeroDuration()))
-      after = directory.open(giveUp);
+    if (task == Task::Clear)
+      started = startCleared();
+    else if (task == Task::Rotate)
+      started = startRotation(before, full);
+    absl::StatusOr<Directory> after = before;
+    if (task == Task::Clear && !started.ok())
+      after = started;
+    else if (!before || before->isOutdated(absl::ZeroDuration()))
+      after = directory.open([&] { return stopping.load(); });
 
     lock.lock();
-    lastResult = started.ok() ? after.status() : started;
-    opened = after.ok() ? *after : nullptr;
-    if (lastResult.ok()) {
-      rest = options.retryAfter;
-    } else {
-      restUntil = CondVar::Clock::now() + absl::ToChronoNanoseconds(rest);
-      rest = std::min(2 * rest, longestRest);
+    if (task == Task::Clear && started.ok())
+      clearsDone = clears;
+    if (task != Task::Open) {
+      lastRotation = started;
+      note(rotations, started);
     }
-    working = false;
+    lastResult = after.status();
+    note(openings, lastResult);
+    const bool isServed = after.ok() && clearsDone == clearsWanted;
+    Directory dropped = replaceLocked(isServed ? *after : nullptr);
+    working = late = false;
     fromWorker.notifyAll();
     lock.unlock();
 
     // Closes the store unless an artifact is still mapped.
+    dropped.reset();
     before.reset();
     after = absl::CancelledError();
     // What cannot be deleted now is found again the next time.
-    directory.collectGarbage().IgnoreError();
+    if (!options.readOnly)
+      directory.collectGarbage().IgnoreError();
     lock.lock();
   }
+}
+
+absl::Status DiskTier::startCleared() const {
+  if (absl::StatusOr<bool> started = directory.startGeneration(
+          /*keepCurrent=*/false, /*expected=*/std::nullopt,
+          [&] { return stopping.load(); });
+      !started.ok())
+    return started.status();
+  // Who clears may be in need of the room.
+  directory.collectGarbage().IgnoreError();
+  return absl::OkStatus();
+}
+
+/// Another process may have been faster.
+absl::Status DiskTier::startRotation(const Directory &before, uint64_t number) {
+  if (!before || before->getCurrent()->getNumber() != number)
+    return absl::OkStatus();
+  // Before anybody deletes them.
+  const uint64_t unused = countUnused(*before);
+  absl::StatusOr<bool> started = directory.startGeneration(
+      /*keepCurrent=*/true, number, [&] { return stopping.load(); });
+  if (started.ok() && *started)
+    evictions += unused;
+  return started.status();
 }
 
 /// The keys of the previous generation that the current one does not have.
@@ -575,32 +775,32 @@ uint64_t DiskTier::countUnused(const OpenDirectory &open) {
 // For people
 //===----------------------------------------------------------------------===//
 
-absl::Status DiskTier::clear() { return bring(Task::Clear); }
+absl::Status DiskTier::clear() {
+  if (absl::Status status = checkWritable("clearing"); !status.ok())
+    return status;
+  return bring(Task::Clear);
+}
 
-absl::Status DiskTier::collectGarbage() { return directory.collectGarbage(); }
+absl::Status DiskTier::collectGarbage() {
+  if (absl::Status status = checkWritable("collecting garbage"); !status.ok())
+    return status;
+  return directory.collectGarbage();
+}
 
 bool DiskTier::isCache(llvm::StringRef directory) {
   return CacheDirectory::isCache(directory);
 }
 
-absl::StatusOr<std::vector<TierEntry>> DiskTier::list() const {
-  uint64_t unreadable;
-  return list(unreadable);
-}
-
 /// `unreadable`: how many were damaged so that they do not say what they are.
-absl::StatusOr<std::vector<TierEntry>>
-DiskTier::list(uint64_t &unreadable) const {
+absl::StatusOr<std::vector<TierEntry>> DiskTier::list(const OpenDirectory &open,
+                                                      uint64_t &unreadable) {
   unreadable = 0;
-  absl::StatusOr<std::shared_ptr<const OpenDirectory>> acquired = acquire();
-  if (!acquired.ok())
-    return acquired.status();
-
   // A key of the current generation hides that of the previous one.
   std::map<Fingerprint, std::pair<uint64_t, TierEntry>> found;
   for (const std::shared_ptr<Generation> &generation :
-       {(*acquired)->getPrevious(), (*acquired)->getCurrent()}) {
-    if (!generation)
+       {open.getPrevious(), open.getCurrent()}) {
+    // LLVM would make a store where there is none.
+    if (!generation || generation->isGone())
       continue;
     std::map<Fingerprint, std::pair<uint64_t, TierEntry>> here;
     absl::Status status = LLVMStore::forEachPublished(
@@ -629,9 +829,20 @@ DiskTier::list(uint64_t &unreadable) const {
   return entries;
 }
 
-absl::StatusOr<TierVerification> DiskTier::verify() const {
+absl::StatusOr<std::vector<TierEntry>> DiskTier::list() const {
+  absl::StatusOr<Directory> open = acquire();
+  if (!open.ok())
+    return open.status();
   uint64_t unreadable;
-  absl::StatusOr<std::vector<TierEntry>> entries = list(unreadable);
+  return list(**open, unreadable);
+}
+
+absl::StatusOr<TierVerification> DiskTier::verify() const {
+  absl::StatusOr<Directory> open = acquire();
+  if (!open.ok())
+    return open.status();
+  uint64_t unreadable;
+  absl::StatusOr<std::vector<TierEntry>> entries = list(**open, unreadable);
   if (!entries.ok())
     return entries.status();
   TierVerification verification;
@@ -649,21 +860,32 @@ absl::StatusOr<TierVerification> DiskTier::verify() const {
 
 CacheTierStats DiskTier::getStats() const {
   CacheTierStats stats;
+  if (mark.isInherited())
+    return stats;
   stats.rejected = rejected;
   stats.evictions = evictions;
-  absl::StatusOr<std::vector<TierEntry>> entries = list();
-  if (entries.ok())
-    stats.entries = entries->size();
-  std::shared_ptr<const OpenDirectory> open;
+  Directory open;
   {
     MutexLock lock(mutex);
     open = opened;
   }
   if (!open)
     return stats;
+  bool isFree = true;
   for (const std::shared_ptr<Generation> &generation :
-       {open->getCurrent(), open->getPrevious()})
-    if (generation)
-      stats.bytes += generation->getStore().getStorageBytes();
+       {open->getCurrent(), open->getPrevious()}) {
+    if (!generation)
+      continue;
+    stats.bytes += generation->getStore().getStorageBytes();
+    isFree &= !LLVMStore::wouldBlock(generation->getStoreFolder());
+  }
+  // To read the tables LLVM opens the stores again.
+  if (isFree) {
+    uint64_t unreadable;
+    absl::StatusOr<std::vector<TierEntry>> entries = list(*open, unreadable);
+    if (entries.ok())
+      countedEntries = entries->size();
+  }
+  stats.entries = countedEntries;
   return stats;
 }

@@ -28,8 +28,10 @@ pollFor(absl::Duration timeout, llvm::function_ref<bool()> giveUp,
 
 /// An open file, and the lock (`flock`) that is held through it: among
 /// processes, and among the threads of one. It ends with the process that holds
-/// it, however that ends. A forked child that inherits it leaves the lock to its
-/// parent.
+/// it, however that ends; but where that one is killed, only when its children
+/// that were forked meanwhile have ended as well or called `exec`, for they have
+/// the file open, too. A child leaves the lock to its parent: it neither unlocks
+/// nor has to close it for the parent to do so.
 class FileLock {
 public:
   enum Presence { Existing, OrCreate };

@@ -57,7 +57,7 @@ public:
         format(options.secret, options.maxArtifactBytes),
         circuit(options.circuit) {}
 
-  absl::StatusOr<std::optional<Artifact>> get(const CacheKey &key) override;
+  absl::StatusOr<TierFound> find(const CacheKey &key) override;
   absl::Status put(const CacheKey &key, const Artifact &artifact,
                    bool replace) override {
     return putAll(TierWrite{key, artifact, replace}).front();
@@ -123,6 +123,7 @@ private:
         "left alone for a while, since it failed: ", lastFailure)));
   }
   absl::Status fail(const absl::Status &status, Clock::time_point start);
+  absl::Status settle(const absl::Status &status, Clock::time_point start);
   void noteFailure(const absl::Status &status);
 
   const RemoteTierOptions options;
@@ -271,6 +272,18 @@ absl::Status RedisTier::fail(const absl::Status &status,
   return named(status);
 }
 
+/// Ends a call that only looks after the server, or is only for people: who may
+/// not make it may still use the tier.
+absl::Status RedisTier::settle(const absl::Status &status,
+                               Clock::time_point start) {
+  if (absl::IsFailedPrecondition(status))
+    return named(status);
+  if (!status.ok())
+    return fail(status, start);
+  circuit.succeeded();
+  return absl::OkStatus();
+}
+
 /// Whether the server is to be asked.
 absl::Status RedisTier::admit() {
   if (mark.isInherited())
@@ -342,7 +355,7 @@ static bool isWrongType(const absl::Status &status) {
          absl::StrContains(status.message(), ": WRONGTYPE ");
 }
 
-absl::StatusOr<std::optional<Artifact>> RedisTier::get(const CacheKey &key) {
+absl::StatusOr<TierFound> RedisTier::find(const CacheKey &key) {
   if (absl::Status status = admit(); !status.ok())
     return status;
   std::string name = format.makeName(key);
@@ -354,7 +367,7 @@ absl::StatusOr<std::optional<Artifact>> RedisTier::get(const CacheKey &key) {
   // One that is too large, or no string, says nothing about how the server is.
   if (absl::IsOutOfRange(reply.status()) || isWrongType(reply.status())) {
     reject(key);
-    return std::nullopt;
+    return TierFound();
   }
   if (reply.ok() && (*reply)->type != REDIS_REPLY_STRING &&
       (*reply)->type != REDIS_REPLY_NIL)
@@ -363,15 +376,15 @@ absl::StatusOr<std::optional<Artifact>> RedisTier::get(const CacheKey &key) {
     return fail(reply.status(), start);
   circuit.succeeded();
   if ((*reply)->type == REDIS_REPLY_NIL)
-    return std::nullopt;
+    return TierFound();
 
   absl::StatusOr<Artifact> artifact =
       format.decode(name, llvm::StringRef((*reply)->str, (*reply)->len));
   if (!artifact.ok()) {
     reject(key);
-    return std::nullopt;
+    return TierFound();
   }
-  return *std::move(artifact);
+  return TierFound{*std::move(artifact)};
 }
 
 std::vector<absl::Status> RedisTier::putAll(llvm::ArrayRef<TierWrite> writes) {
@@ -498,10 +511,7 @@ absl::Status RedisTier::clear() {
         command.append(names.begin(), names.end());
         return exchange(command, ReplyLimits(), limits).status();
       });
-  if (!status.ok())
-    return fail(status, start);
-  circuit.succeeded();
-  return absl::OkStatus();
+  return settle(status, start);
 }
 
 //===----------------------------------------------------------------------===//
@@ -516,12 +526,8 @@ absl::StatusOr<RemoteServerCounts> RedisTier::countDeleted() {
   Clock::time_point start = Clock::now();
   absl::StatusOr<RedisReply> reply =
       exchange({"INFO", "stats"}, replyLimits, startCall());
-  // Who may not ask may still use the tier.
-  if (absl::IsFailedPrecondition(reply.status()))
-    return named(reply.status());
-  if (!reply.ok())
-    return fail(reply.status(), start);
-  circuit.succeeded();
+  if (absl::Status status = settle(reply.status(), start); !status.ok())
+    return status;
   RemoteServerCounts counts;
   bool isKnown = (*reply)->type == REDIS_REPLY_STRING;
   for (auto [field, count] : {std::pair("\nevicted_keys:", &counts.evicted),
@@ -552,10 +558,7 @@ absl::Status RedisTier::forEachNew(VisitNew visit) {
             fresh.push_back(name);
         return visit(fresh, limits);
       });
-  if (!status.ok())
-    return fail(status, start);
-  circuit.succeeded();
-  return absl::OkStatus();
+  return settle(status, start);
 }
 
 /// What names hold, but for those that have gone.

@@ -8,6 +8,8 @@
 
 #include "context_pool/cache/RemoteValue.h"
 
+#include "context_pool/cache/StoredArtifact.h"
+
 #include "absl/strings/str_cat.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
@@ -222,6 +224,8 @@ RemoteValueFormat::decode(llvm::StringRef name, llvm::StringRef value) const {
   size_t kindSize = static_cast<unsigned char>(value[kindSizeOffset]);
   uint64_t size = endian::read64le(value.data() + sizeOffset);
   llvm::StringRef behind = value.drop_front(headerSize);
+  if (kindSize == 0)
+    return absl::DataLossError("the artifact has no kind");
   if (kindSize > behind.size() || size > maxBytes)
     return absl::DataLossError("a size in the header is out of range");
   llvm::StringRef kind = behind.take_front(kindSize);
@@ -236,8 +240,10 @@ RemoteValueFormat::decode(llvm::StringRef name, llvm::StringRef value) const {
     return absl::DataLossError("the stored bytes cannot be taken apart");
 
   // Also whoever has the secret may have compressed with bad memory.
-  if (artifact->getDigest() != readFingerprint(value, digestOffset))
+  artifact =
+      restoreArtifact(*artifact, readFingerprint(value, digestOffset),
+                      readFingerprint(value, meaningOffset), readCost(value));
+  if (!artifact)
     return absl::DataLossError("the digest does not fit the bytes");
-  return artifact->withMeaning(readFingerprint(value, meaningOffset))
-      .withCompileCost(readCost(value));
+  return *std::move(artifact);
 }

@@ -89,7 +89,7 @@ public:
   static std::optional<RemoteValueSummary> peek(llvm::StringRef value);
 
   /// Errors: DataLoss - not made by `encode` for that name and secret; another
-  ///                    version; larger than `maxBytes`.
+  ///                    version; larger than `maxBytes`; without a kind.
   absl::StatusOr<Artifact> decode(llvm::StringRef name,
                                   llvm::StringRef value) const;
 

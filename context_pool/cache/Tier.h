@@ -22,6 +22,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ctxpool::detail {
@@ -37,6 +38,14 @@ struct TierWrite {
   CacheKey key;
   Artifact artifact;
   bool replace = false;
+};
+
+/// What a tier has under a key.
+struct TierFound {
+  std::optional<Artifact> artifact; ///< Nothing on a miss.
+
+  /// Whether it is among what goes next to make room, unless it is put again.
+  bool isOld = false;
 };
 
 /// What a tier holds under a key, for people.
@@ -68,7 +77,17 @@ class Tier {
 public:
   virtual ~Tier() = default;
 
-  virtual absl::StatusOr<std::optional<Artifact>> get(const CacheKey &key) = 0;
+  /// Writes nothing: what is found and old is for the caller to put again, where
+  /// that keeps nobody waiting.
+  virtual absl::StatusOr<TierFound> find(const CacheKey &key) = 0;
+
+  /// The artifact that `find` gives.
+  absl::StatusOr<std::optional<Artifact>> get(const CacheKey &key) {
+    absl::StatusOr<TierFound> found = find(key);
+    if (!found.ok())
+      return found.status();
+    return std::move(found->artifact);
+  }
 
   /// Publishes, whole or not at all. What the tier holds already under the key
   /// stays, unless `replace`. ResourceExhausted for an artifact that is too
@@ -103,17 +122,18 @@ public:
   /// Forgets everything that was published.
   virtual absl::Status clear() = 0;
 
-  /// The right to compile `key`. Where another process has it, waits until that
-  /// one is done or dead, up to the tier's limit; null where the wait ended
-  /// with something published (look again) or at the limit. Unimplemented, which
-  /// is no fault: the tier has no such rights.
+  /// The right to compile `key`. Where another has it, waits until that one is
+  /// done or dead, up to `limit` and to the tier's own limit; null where the wait
+  /// ended with something published (look again) or at the limit. With a `limit`
+  /// of zero or less it does not wait. Unimplemented, which is no fault: the tier
+  /// has no such rights.
   virtual absl::StatusOr<std::unique_ptr<CompileClaim>>
-  claim(const CacheKey & /*key*/) {
+  claim(const CacheKey & /*key*/, absl::Duration /*limit*/) {
     return absl::UnimplementedError("this tier has no claims");
   }
 
   /// What only the tier knows: entries and bytes, evictions, entries that were
-  /// rejected. The cache counts hits, writes and errors.
+  /// rejected. The cache counts hits, writes and errors. Opens nothing.
   virtual CacheTierStats getStats() const = 0;
 };
 

@@ -34,16 +34,20 @@ void TierFront::noteFault(const absl::Status &status) {
   lastError = status;
 }
 
-std::optional<Artifact> TierFront::get(const CacheKey &key) {
-  absl::StatusOr<std::optional<Artifact>> artifact = tier->get(key);
-  if (artifact.ok())
-    return *std::move(artifact);
-  noteFault(artifact.status());
-  return std::nullopt;
+std::optional<Artifact> TierFront::get(const CacheKey &key, bool mayPut) {
+  const uint64_t begin = getEpoch();
+  absl::StatusOr<TierFound> found = tier->find(key);
+  if (!found.ok()) {
+    noteFault(found.status());
+    return std::nullopt;
+  }
+  if (found->artifact && found->isOld && mayPut)
+    put(key, *found->artifact, /*replace=*/false, /*claim=*/nullptr, begin);
+  return std::move(found->artifact);
 }
 
-TierFront::Claimed TierFront::claim(const CacheKey &key) {
-  absl::StatusOr<std::unique_ptr<CompileClaim>> claim = tier->claim(key);
+TierFront::Claimed TierFront::claim(const CacheKey &key, absl::Duration limit) {
+  absl::StatusOr<std::unique_ptr<CompileClaim>> claim = tier->claim(key, limit);
   if (claim.ok())
     return {*std::move(claim), /*lookAgain=*/true};
   if (!absl::IsUnimplemented(claim.status()))
@@ -89,10 +93,11 @@ void TierFront::put(const CacheKey &key, const Artifact &artifact, bool replace,
   if (!problem.ok()) {
     ++dropped;
     unflushed.Update(problem);
+    lastError = std::move(problem);
     return;
   }
   queuedBytes += bytes;
-  queue.push_back({{key, artifact, replace}, std::move(claim)});
+  queue.push_back({++lastNumber, {key, artifact, replace}, std::move(claim)});
   workCame.notifyOne();
 }
 
@@ -103,7 +108,7 @@ void TierFront::run() {
       workCame.wait(mutex);
     if (queue.empty())
       return;
-    writing = true;
+    writingFrom = queue.front().number;
     std::vector<absl::Status> results;
     {
       std::vector<TierWrite> batch;
@@ -122,7 +127,7 @@ void TierFront::run() {
       results = tier->putAll(batch);
     }
     lock.lock();
-    writing = false;
+    writingFrom.reset();
     for (const absl::Status &result : results) {
       if (result.ok()) {
         ++writes;
@@ -149,7 +154,7 @@ void TierFront::beginClear() {
   }
   {
     MutexLock lock(mutex);
-    while (writing)
+    while (writingFrom)
       workWent.wait(mutex);
   }
   if (absl::Status status = tier->clear(); !status.ok())
@@ -162,9 +167,18 @@ void TierFront::endClear() {
   epoch.fetch_add(1);
 }
 
+/// Whether the write with that number, and those before it, are done or
+/// forgotten.
+bool TierFront::isSettledLocked(uint64_t number) const {
+  if (writingFrom)
+    return number < *writingFrom;
+  return queue.empty() || number < queue.front().number;
+}
+
 absl::Status TierFront::flush() {
   MutexLock lock(mutex);
-  while (!queue.empty() || writing)
+  const uint64_t last = lastNumber;
+  while (!isSettledLocked(last))
     workWent.wait(mutex);
   return std::exchange(unflushed, absl::OkStatus());
 }

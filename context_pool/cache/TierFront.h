@@ -14,6 +14,7 @@
 #include "context_pool/support/Thread.h"
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 
 #include <atomic>
 #include <cstdint>
@@ -43,7 +44,8 @@ public:
   /// Finishes the writes that wait.
   ~TierFront();
 
-  std::optional<Artifact> get(const CacheKey &key);
+  /// What is found and old is put again, as by `put`, where `mayPut`.
+  std::optional<Artifact> get(const CacheKey &key, bool mayPut);
 
   struct Claimed {
     /// Released when it is destroyed. Null: another process was waited for in
@@ -52,7 +54,8 @@ public:
     /// Whether to look again: somebody else may have published meanwhile.
     bool lookAgain = false;
   };
-  Claimed claim(const CacheKey &key);
+  /// Waits no longer than `limit`.
+  Claimed claim(const CacheKey &key, absl::Duration limit);
 
   /// What is published before `clear` is not written after it: the number to
   /// give to `put` for what was begun now.
@@ -67,7 +70,8 @@ public:
   void beginClear();
   void endClear();
 
-  /// Waits until what was put is written.
+  /// Waits until what was put before the call is written. What is put meanwhile
+  /// does not prolong it.
   ///
   /// Errors: the first fault of a write, or ResourceExhausted for one that was
   ///         dropped, since the last call.
@@ -80,6 +84,7 @@ public:
 
 private:
   struct QueuedWrite {
+    uint64_t number; ///< One more than that of the write before.
     TierWrite write;
     std::unique_ptr<CompileClaim> claim;
 
@@ -87,6 +92,8 @@ private:
   };
 
   void noteFault(const absl::Status &status);
+  bool isSettledLocked(uint64_t number) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void run();
 
   const std::unique_ptr<Tier> tier;
@@ -98,7 +105,9 @@ private:
   CondVar workCame, workWent;
   std::deque<QueuedWrite> queue ABSL_GUARDED_BY(mutex);
   uint64_t queuedBytes ABSL_GUARDED_BY(mutex) = 0;
-  bool writing ABSL_GUARDED_BY(mutex) = false;
+  uint64_t lastNumber ABSL_GUARDED_BY(mutex) = 0; ///< Of all that were queued.
+  /// The first of those that are being written; nothing: none is.
+  std::optional<uint64_t> writingFrom ABSL_GUARDED_BY(mutex);
   bool stopping ABSL_GUARDED_BY(mutex) = false;
   unsigned clears ABSL_GUARDED_BY(mutex) = 0;
   uint64_t writes ABSL_GUARDED_BY(mutex) = 0;

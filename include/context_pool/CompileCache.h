@@ -247,13 +247,17 @@ struct CompileCacheOptions {
 
   /// A folder that threads, processes and runs share: a store of LLVM's CAS.
   /// Empty: none; `getDefaultCacheDirectory` is where caches usually are. It is
-  /// created when it is first used, for its owner only. A relative path starts
-  /// where the process is when it makes the cache. Not for network file systems.
+  /// created when it is first used, for its owner only, and is a folder of its
+  /// own: `gen.<n>` in it are deleted when they are not in use. One that has such
+  /// files, and not the `generations` of a cache, is not used. A relative path
+  /// starts where the process is when it makes the cache. Not for network file
+  /// systems.
   std::string directory;
 
-  /// What the folder may hold; more for as long as it takes to notice. What was
-  /// used last survives longest; hits in memory do not reach the folder, and are
-  /// no uses of it. At least 4 MiB.
+  /// What the folder may hold, but for what processes write at the same moment.
+  /// What was used last survives longest; hits in memory do not reach the folder,
+  /// and are no uses of it. The disk may hold as much again for a process, of
+  /// what made room and is still in use through artifacts. At least 4 MiB.
   uint64_t directoryBytes = 10ull << 30;
 
   /// Whether the folder may belong to somebody else, or be writable by others,
@@ -261,7 +265,10 @@ struct CompileCacheOptions {
   bool allowForeignDirectory = false;
 
   /// How long a compile waits for another process, with which it shares the
-  /// folder, that compiles the same key. Then it compiles itself.
+  /// folder, that compiles the same key, unless its `timeout` is shorter. Then it
+  /// compiles itself. Two caches of one process that share a folder are as two
+  /// processes in this: a compile that asks the other cache for the very key that
+  /// it compiles waits that long for itself.
   absl::Duration crossProcessWait = absl::Seconds(60);
 
   /// A Redis server that machines share: `redis://[user:password@]host:port/db`,
@@ -292,8 +299,11 @@ struct CompileCacheOptions {
 
   enum class Mode {
     ReadWrite,
-    ReadOnly,  ///< Directory and remote are read and not written to, nor
-               ///< cleared.
+    /// Directory and remote are read and not written to, nor cleared. In the
+    /// directory nothing is made, published, replaced or deleted; but LLVM opens
+    /// a store for writing only, so that this needs the right to write, the times
+    /// of its files change, and the notes of whether it was closed are kept.
+    ReadOnly,
     Recompute, ///< What is cached is not used, and replaced: every call
                ///< compiles, but for those that wait for another's.
     Off        ///< Nothing is kept or used. Callers of one key still share a
@@ -360,20 +370,22 @@ readCacheEnvironment(CompileCacheOptions options = {});
 
 /// What one tier did.
 struct CacheTierStats {
-  uint64_t hits = 0;     ///< Calls of getOrCompile that it answered.
-  uint64_t writes = 0;   ///< Artifacts that it took in.
-  uint64_t errors = 0;   ///< Faults: each was a miss, or a write that was lost.
+  uint64_t hits = 0;   ///< Calls of getOrCompile that it answered.
+  uint64_t writes = 0; ///< Artifacts that it took in.
+  uint64_t errors = 0; ///< Faults: each was a miss, a write that was lost, a
+                       ///< clear, or a compile that other processes may repeat.
   uint64_t rejected = 0; ///< Entries that were damaged or not to be trusted.
-  uint64_t dropped = 0;  ///< Writes given up since too many were waiting, or
-                         ///< the artifact was too large.
+  uint64_t dropped = 0;  ///< Writes given up since too many were waiting, the
+                         ///< artifact was too large, or there was no thread.
   /// What went to make room. Of memory: each artifact. Of the directory: keys
   /// that nobody had used since the store before was replaced, when this cache
   /// replaced the store again; what caches of other processes replace counts
   /// there. Of a server: none, for what it tells is of all who use it together.
   uint64_t evictions = 0;
-  uint64_t entries = 0;  ///< At the moment; none of a server.
-  uint64_t bytes = 0;    ///< At the moment; none of a server.
-  std::string lastError; ///< The last fault, for people; empty before it.
+  uint64_t entries = 0; ///< At the moment; none of a server.
+  uint64_t bytes = 0;   ///< At the moment; none of a server.
+  /// The last fault, or why a write was dropped last, for people; empty before.
+  std::string lastError;
 };
 
 /// Counts since the cache was created. Where no call is under way,
@@ -454,7 +466,9 @@ public:
   /// `compile` runs on the calling thread, and may use this and other caches. The
   /// time that it takes is the artifact's compile cost, unless it says another.
   /// A `timeout` of zero or less does not wait; a thread that gives up leaves the
-  /// compile and the others that wait alone.
+  /// compile and the others that wait alone. Where it is a process that shares the
+  /// directory which compiles, the call waits up to `timeout` and
+  /// `crossProcessWait`, and then compiles as well.
   ///
   /// Errors: what `compile` gave, for everybody who waited for it.
   ///         Internal           - `compile` threw; the message says what. Thus
@@ -500,17 +514,21 @@ public:
   /// Forgets everything: in memory, what waits to be written, and, unless the
   /// mode keeps it from writing, in the tiers. A compile that is under way goes
   /// to those who wait for it, and its artifact is published nowhere; who asks
-  /// after that compiles anew.
+  /// after that compiles anew. A directory that cannot be cleared now is not read
+  /// by this cache until it was; a server that does not answer, or refuses, keeps
+  /// what it holds. Either is counted in `errors`.
   void clear();
 
-  /// Waits until everything that was published is in every tier.
+  /// Waits until everything that was published before the call is in every tier.
   ///
   /// Errors: the first fault of a write since the last call, or
   ///         ResourceExhausted for one that was dropped.
   ///         FailedPrecondition - the cache was made before a fork.
   absl::Status flush();
 
-  /// The counts. Other calls may be under way, which are counted in part.
+  /// The counts. Other calls may be under way, which are counted in part. Opens
+  /// nothing: a directory that was not used yet has no entries. To count those of
+  /// one that was, its tables are read, which takes about 2 us for each.
   CompileCacheStats getStats() const;
 
   const CompileCacheOptions &getOptions() const;

@@ -97,7 +97,7 @@ public:
   explicit FakeTier(std::shared_ptr<FakeTierState> state)
       : state(std::move(state)) {}
 
-  absl::StatusOr<std::optional<Artifact>> get(const CacheKey &key) override {
+  absl::StatusOr<detail::TierFound> find(const CacheKey &key) override {
     if (state->onGet)
       state->onGet();
     std::lock_guard<std::mutex> lock(state->mutex);
@@ -106,8 +106,8 @@ public:
       return state->getFault;
     auto it = state->artifacts.find(key.digest.toHex());
     if (it == state->artifacts.end())
-      return std::nullopt;
-    return it->second;
+      return detail::TierFound();
+    return detail::TierFound{it->second, state->isOld};
   }
 
   std::vector<absl::Status>
@@ -151,12 +151,13 @@ public:
   }
 
   absl::StatusOr<std::unique_ptr<detail::CompileClaim>>
-  claim(const CacheKey &key) override {
+  claim(const CacheKey &key, absl::Duration limit) override {
     if (!state->hasClaims)
-      return Tier::claim(key);
+      return Tier::claim(key, limit);
     {
       std::lock_guard<std::mutex> lock(state->mutex);
       ++state->claims;
+      state->claimLimit = limit;
       if (!state->claimFault.ok())
         return state->claimFault;
     }

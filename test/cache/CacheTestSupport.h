@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "llvm/ADT/STLFunctionalExtras.h"
 
 #include <functional>
@@ -61,6 +62,8 @@ struct FakeTierState {
   std::map<std::string, Artifact> artifacts; ///< By the key's digits.
   absl::Status getFault, putFault, clearFault, claimFault;
   bool hasClaims = false;
+  bool isOld = false;        ///< What `find` says of each.
+  absl::Duration claimLimit; ///< Of the last claim that was asked for.
   size_t gets = 0, puts = 0, replaces = 0, clears = 0, claims = 0,
          claimsHeld = 0;
   std::vector<std::thread::id> writers;

@@ -76,6 +76,39 @@ TEST_F(CompileCacheDiskTest, WhatOneCacheCompiledAnotherFinds) {
   EXPECT_EQ(second->getStats().memory.hits, 1u) << "the hit filled memory";
 }
 
+TEST_F(CompileCacheDiskTest, TimeoutBoundsTheWaitForWhoSharesTheFolder) {
+  CompileCacheOptions options;
+  options.directory = folder;
+  options.crossProcessWait = absl::Hours(1);
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(one, CompileCache::create(options));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(other, CompileCache::create(options));
+  auto compile = [&]() -> absl::StatusOr<Artifact> {
+    // `one` holds the right to compile the key.
+    for (absl::Duration timeout :
+         {absl::ZeroDuration(), absl::Milliseconds(20)}) {
+      absl::StatusOr<Artifact> artifact = other->getOrCompile(
+          makeKey(1),
+          []() -> absl::StatusOr<Artifact> { return makeArtifact(2, 1000); },
+          timeout);
+      EXPECT_TRUE(artifact.ok() && isArtifact(*artifact, 2, 1000));
+      other->clear();
+    }
+    return makeArtifact(1, 1000);
+  };
+  EXPECT_THAT(one->getOrCompile(makeKey(1), compile), IsOk());
+  EXPECT_EQ(other->getStats().compiles, 2u);
+}
+
+TEST_F(CompileCacheDiskTest, ReadOnlyMakesNoFolder) {
+  std::unique_ptr<CompileCache> reader = open(Mode::ReadOnly);
+  EXPECT_EQ(ask(*reader, 1, 1), 1u);
+  EXPECT_EQ(reader->getStats().disk.errors, 0u);
+  EXPECT_THAT(reader->flush(), IsOk());
+  reader->clear();
+  reader.reset();
+  EXPECT_FALSE(fs::exists(folder));
+}
+
 TEST_F(CompileCacheDiskTest, ReadOnlyUsesTheFolderAndLeavesItAsItIs) {
   {
     std::unique_ptr<CompileCache> writer = open();

@@ -14,6 +14,7 @@
 #include "test/support/TestFiles.h"
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <fcntl.h>
@@ -185,6 +186,7 @@ TEST_F(DiskFaultsTest, TruncatedEmptyAndMissingFilesAreReplaced) {
       fs::remove_all(folder);
       fs::copy(whole, folder, fs::copy_options::recursive);
       const fs::path victim = folder / fs::relative(file, whole);
+      const bool isListOfStores = victim.filename() == "generations";
       switch (kind) {
       case 0:
         fs::resize_file(victim, size / 2);
@@ -205,7 +207,9 @@ TEST_F(DiskFaultsTest, TruncatedEmptyAndMissingFilesAreReplaced) {
         fs::create_directory(victim);
         break;
       }
-      EXPECT_EQ(useAllInChild(), Fine) << victim << ", kind " << kind;
+      // Without that file a folder is no cache, and is left alone.
+      EXPECT_EQ(useAllInChild(), isListOfStores && kind == 2 ? Fault : Fine)
+          << victim << ", kind " << kind;
     }
   }
 }
@@ -227,6 +231,7 @@ TEST_F(DiskFaultsTest, FilesThatDoNotBelongThereChangeNothing) {
                       fs::file_time_type::clock::now() + std::chrono::hours(9));
   fs::create_directory(folder / "locks");
   fs::create_directory(folder / "locks" / "junk");
+  std::ofstream(folder / "locks" / "mine") << "of somebody else";
 
   {
     std::unique_ptr<DiskTier> tier = open();
@@ -239,6 +244,7 @@ TEST_F(DiskFaultsTest, FilesThatDoNotBelongThereChangeNothing) {
   }
   EXPECT_THAT(open()->collectGarbage(), IsOk());
   EXPECT_TRUE(fs::exists(folder / "junk"));
+  EXPECT_TRUE(fs::exists(folder / "locks" / "mine"));
   EXPECT_FALSE(fs::exists(folder / "gen.1"));
   EXPECT_FALSE(fs::exists(folder / "gen.77"));
   EXPECT_FALSE(fs::exists(folder / "gen.78"));
@@ -275,6 +281,35 @@ TEST_F(DiskFaultsTest, AStoreThatCannotBeValidatedInTimeIsReplaced) {
   std::unique_ptr<DiskTier> tier = open(options);
   EXPECT_FALSE(getFrom(*tier, makeKey(1)));
   EXPECT_EQ(useAll(*tier), Fine);
+}
+
+TEST_F(DiskFaultsTest, WhileAStoreIsValidatedOnlyTheFirstCallWaits) {
+  fill();
+  pretendCrash(folder);
+  // LLVM waits for that lock.
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(
+      lock, FileLock::open(folder / "gen.1" / "cas" / "v1.validation"));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(locked, lock.tryLock(FileLock::Exclusive));
+  ASSERT_TRUE(locked);
+  DiskTierOptions options = getOptions();
+  options.lockWait = absl::Milliseconds(100);
+  options.validationWait = absl::Hours(1);
+  std::unique_ptr<DiskTier> tier = open(options);
+
+  constexpr unsigned calls = 1000;
+  const auto begin = std::chrono::steady_clock::now();
+  for (unsigned call = 0; call < calls; ++call) {
+    EXPECT_THAT(tier->get(makeKey(1)),
+                StatusIs(absl::StatusCode::kDeadlineExceeded, "takes long"));
+    EXPECT_THAT(tier->claim(makeKey(1), absl::InfiniteDuration()),
+                StatusIs(absl::StatusCode::kDeadlineExceeded, "takes long"));
+  }
+  EXPECT_LT(absl::FromChrono(std::chrono::steady_clock::now() - begin),
+            calls * options.lockWait);
+
+  lock = *FileLock::open(folder / "gen.1" / "cas" / "v1.validation");
+  EXPECT_TRUE(eventually([&] { return tier->get(makeKey(1)).ok(); }));
+  EXPECT_TRUE(getFrom(*tier, makeKey(1)));
 }
 
 TEST_F(DiskFaultsTest, AStoreThatAKilledProcessHadOpenIsTakenAsItIs) {
@@ -354,6 +389,142 @@ TEST_F(DiskFaultsTest, AFolderOrLinkOfSomebodyElseIsRefused) {
       StatusIs(absl::StatusCode::kFailedPrecondition, "its link to 65534"));
 }
 
+TEST_F(DiskFaultsTest, AFolderWithNamesOfACacheThatIsNoneIsLeftAlone) {
+  for (const char *name : {"gen.1/results", "locks"}) {
+    fs::remove_all(folder);
+    fs::create_directories(folder / name);
+    fs::permissions(folder, fs::perms::owner_all);
+    std::ofstream(folder / name / "mine") << "precious";
+    const auto before = treeOf(folder);
+
+    std::unique_ptr<DiskTier> tier = open();
+    EXPECT_THAT(tier->get(makeKey(1)),
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         "no file 'generations'"));
+    EXPECT_FALSE(tier->put(makeKey(1), makeArtifact(1, 10), false).ok());
+    EXPECT_FALSE(tier->clear().ok());
+    EXPECT_THAT(tier->collectGarbage(), IsOk());
+    EXPECT_EQ(treeOf(folder), before);
+
+    fs::remove_all(folder / *fs::path(name).begin());
+    EXPECT_TRUE(eventually([&] { return tier->get(makeKey(1)).ok(); }));
+    EXPECT_EQ(useAll(*tier), Fine);
+  }
+}
+
+TEST_F(DiskFaultsTest, WhoWasKilledBeforeTheFirstStoreLeavesACache) {
+  fs::create_directory(folder);
+  fs::permissions(folder, fs::perms::owner_all);
+  std::ofstream(folder / "generations")
+      << withCheck("scheme 1\ncurrent 0\nprevious 0\n");
+  fs::create_directory(folder / "gen.1");
+  EXPECT_EQ(useAll(*open()), Fine);
+}
+
+TEST_F(DiskFaultsTest, WhatCouldNotBeClearedIsNotServedAndClearedLater) {
+  fill();
+  std::unique_ptr<DiskTier> tier = open();
+  EXPECT_TRUE(getFrom(*tier, makeKey(1)));
+  // What the list of stores is written to.
+  fs::create_directory(folder / "generations.new");
+  EXPECT_FALSE(tier->clear().ok());
+  for (unsigned round = 0; round < 20; ++round)
+    EXPECT_FALSE(tier->get(makeKey(1)).ok());
+  EXPECT_FALSE(tier->put(makeKey(2), makeArtifact(2, 10), false).ok());
+
+  fs::remove(folder / "generations.new");
+  EXPECT_TRUE(eventually([&] { return tier->get(makeKey(1)).ok(); }));
+  EXPECT_FALSE(getFrom(*tier, makeKey(1)));
+  EXPECT_FALSE(getFrom(*open(), makeKey(1)));
+  EXPECT_EQ(useAll(*tier), Fine);
+}
+
+//===----------------------------------------------------------------------===//
+// Only read
+//===----------------------------------------------------------------------===//
+
+/// Without the notes of whether a store was closed, which change with its use.
+std::map<fs::path, std::string> treeWithoutNotes(const fs::path &folder) {
+  std::map<fs::path, std::string> tree = treeOf(folder);
+  for (auto entry = tree.begin(); entry != tree.end();)
+    if (entry->first.filename() == "seal" || entry->first.filename() == "boot")
+      entry = tree.erase(entry);
+    else
+      ++entry;
+  return tree;
+}
+
+TEST_F(DiskFaultsTest, WhoOnlyReadsMakesNothingAndSeesWhatOthersMake) {
+  DiskTierOptions options = getOptions();
+  options.readOnly = true;
+  std::unique_ptr<DiskTier> reader = open(options);
+  EXPECT_FALSE(getFrom(*reader, makeKey(1)));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(
+      claim, reader->claim(makeKey(1), absl::InfiniteDuration()));
+  EXPECT_FALSE(claim);
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(listed, reader->list());
+  EXPECT_TRUE(listed.empty());
+  EXPECT_EQ(reader->getStats().entries, 0u);
+  for (const absl::Status &status :
+       {reader->put(makeKey(1), makeArtifact(1, 1), false), reader->clear(),
+        reader->collectGarbage()})
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                 "is only read"));
+  EXPECT_FALSE(fs::exists(folder));
+
+  fill();
+  EXPECT_TRUE(getFrom(*reader, makeKey(1)));
+  // A new store that nobody has used yet.
+  CacheDirectory directory({folder.string()});
+  ASSERT_THAT(directory.startGeneration(/*keepCurrent=*/false, std::nullopt,
+                                        [] { return false; }),
+              IsOk());
+  EXPECT_FALSE(getFrom(*reader, makeKey(1)));
+  fill();
+  EXPECT_TRUE(getFrom(*reader, makeKey(1)));
+}
+
+TEST_F(DiskFaultsTest, WhoOnlyReadsLeavesTheFolderAsItIs) {
+  fill();
+  fs::create_directories(folder / "gen.0" / "cas");
+  fs::create_directory(folder / "locks");
+  std::ofstream(folder / "locks" / makeKey(1).digest.toHex()) << "";
+  const auto before = treeWithoutNotes(folder);
+  DiskTierOptions options = getOptions();
+  options.readOnly = true;
+  {
+    std::unique_ptr<DiskTier> reader = open(options);
+    for (uint64_t number = 0; number < entries; ++number)
+      EXPECT_TRUE(getFrom(*reader, makeKey(number)));
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(verified, reader->verify());
+    EXPECT_EQ(verified.entries, entries);
+  }
+  EXPECT_EQ(treeWithoutNotes(folder), before);
+
+  // The next one who opens the store believes it without a validation.
+  options = getOptions();
+  options.validationWait = absl::ZeroDuration();
+  EXPECT_TRUE(getFrom(*open(options), makeKey(1)));
+}
+
+TEST_F(DiskFaultsTest, WhoOnlyReadsLeavesADamagedStoreToOthers) {
+  fill();
+  pretendCrash(folder);
+  for (const char *file : {"index.v1", "actions.v1", "data.v1"})
+    flipByte(folder / "gen.1" / "cas" / "v1.1" / file, 40);
+  const auto before = treeOf(folder);
+  DiskTierOptions options = getOptions();
+  options.readOnly = true;
+  std::unique_ptr<DiskTier> reader = open(options);
+  EXPECT_FALSE(getFrom(*reader, makeKey(1)));
+  auto after = treeOf(folder);
+  after.erase(folder / "gen.1" / "cas" / "v1.validation"); // LLVM's
+  EXPECT_EQ(after, before);
+
+  EXPECT_EQ(useAllInChild(), Fine);
+  EXPECT_TRUE(getFrom(*reader, makeKey(1)));
+}
+
 TEST_F(DiskFaultsTest, LinksInTheFolderAreNotFollowed) {
   fill();
   const fs::path precious = temporary.get() / "precious";
@@ -379,7 +550,7 @@ TEST_F(DiskFaultsTest, WhereThePathIsAFileOrHasNoParentEachCallIsAFault) {
   EXPECT_FALSE(tier->get(makeKey(1)).ok());
   EXPECT_FALSE(tier->put(makeKey(1), makeArtifact(1, 1), false).ok());
   EXPECT_FALSE(tier->clear().ok());
-  EXPECT_FALSE(tier->claim(makeKey(1)).ok());
+  EXPECT_FALSE(tier->claim(makeKey(1), absl::InfiniteDuration()).ok());
   EXPECT_EQ(tier->getStats().entries, 0u);
 
   fs::remove(folder);

@@ -219,7 +219,8 @@ TEST_F(DiskProcessesTest, AKeyIsCompiledByOneProcess) {
         return fault;
       if (*found)
         continue;
-      absl::StatusOr<std::unique_ptr<CompileClaim>> claim = tier->claim(key);
+      absl::StatusOr<std::unique_ptr<CompileClaim>> claim =
+          tier->claim(key, absl::InfiniteDuration());
       if (!claim.ok())
         return fault;
       if (*claim) {
@@ -250,7 +251,7 @@ TEST_F(DiskProcessesTest, ARightToCompileEndsWithItsProcess) {
   ChildProcess holder([&] {
     std::unique_ptr<DiskTier> tier = open();
     absl::StatusOr<std::unique_ptr<CompileClaim>> claim =
-        tier->claim(makeKey(1));
+        tier->claim(makeKey(1), absl::InfiniteDuration());
     if (!claim.ok() || !*claim)
       return fault;
     claimed.send();
@@ -262,7 +263,7 @@ TEST_F(DiskProcessesTest, ARightToCompileEndsWithItsProcess) {
     std::unique_ptr<DiskTier> tier = open();
     claimed.send();
     absl::StatusOr<std::unique_ptr<CompileClaim>> claim =
-        tier->claim(makeKey(1));
+        tier->claim(makeKey(1), absl::InfiniteDuration());
     return claim.ok() && *claim ? fine : missing;
   });
   ASSERT_TRUE(claimed.await());
@@ -275,30 +276,51 @@ TEST_F(DiskProcessesTest, AWaitForAnotherProcessEndsAtItsLimit) {
   DiskTierOptions options = getOptions();
   options.crossProcessWait = absl::Milliseconds(30);
   std::unique_ptr<DiskTier> one = open(), other = open(options);
-  CTXPOOL_ASSERT_OK_AND_ASSIGN(claim, one->claim(makeKey(1)));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(
+      claim, one->claim(makeKey(1), absl::InfiniteDuration()));
   ASSERT_TRUE(claim);
-  CTXPOOL_ASSERT_OK_AND_ASSIGN(none, other->claim(makeKey(1)));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(
+      none, other->claim(makeKey(1), absl::InfiniteDuration()));
   EXPECT_FALSE(none);
-  CTXPOOL_ASSERT_OK_AND_ASSIGN(different, other->claim(makeKey(2)));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(
+      different, other->claim(makeKey(2), absl::InfiniteDuration()));
   EXPECT_TRUE(different);
 
   claim.reset();
-  CTXPOOL_ASSERT_OK_AND_ASSIGN(now, other->claim(makeKey(1)));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(
+      now, other->claim(makeKey(1), absl::InfiniteDuration()));
   EXPECT_TRUE(now);
+}
+
+TEST_F(DiskProcessesTest, AWaitForAnotherProcessEndsAtTheLimitOfTheCall) {
+  DiskTierOptions options = getOptions();
+  options.crossProcessWait = absl::Hours(1);
+  std::unique_ptr<DiskTier> one = open(), other = open(options);
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(
+      claim, one->claim(makeKey(1), absl::InfiniteDuration()));
+  ASSERT_TRUE(claim);
+  for (absl::Duration limit : {absl::Milliseconds(30), absl::ZeroDuration(),
+                               -absl::InfiniteDuration()}) {
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(none, other->claim(makeKey(1), limit));
+    EXPECT_FALSE(none);
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(different, other->claim(makeKey(2), limit));
+    EXPECT_TRUE(different);
+  }
 }
 
 TEST_F(DiskProcessesTest, LockFilesOfTheKilledAreCollected) {
   ChildProcess killed([&] {
     std::unique_ptr<DiskTier> tier = open();
     absl::StatusOr<std::unique_ptr<CompileClaim>> claim =
-        tier->claim(makeKey(1));
+        tier->claim(makeKey(1), absl::InfiniteDuration());
     raise(SIGKILL);
     return fine;
   });
   ASSERT_EQ(killed.wait(), -SIGKILL);
   ASSERT_FALSE(fs::is_empty(folder / "locks"));
   std::unique_ptr<DiskTier> tier = open();
-  CTXPOOL_ASSERT_OK_AND_ASSIGN(held, tier->claim(makeKey(2)));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(
+      held, tier->claim(makeKey(2), absl::InfiniteDuration()));
   EXPECT_THAT(tier->collectGarbage(), IsOk());
   EXPECT_FALSE(fs::exists(folder / "locks" / makeKey(1).digest.toHex()));
   EXPECT_TRUE(fs::exists(folder / "locks" / makeKey(2).digest.toHex()));
@@ -311,12 +333,14 @@ TEST_F(DiskProcessesTest, LockFilesOfTheKilledAreCollected) {
 TEST_F(DiskProcessesTest, AForkedChildUsesItsOwnTierAndLeavesTheParentsAlone) {
   std::unique_ptr<DiskTier> tier = open();
   ASSERT_THAT(tier->put(makeKey(1), makeArtifact(1, 100000), false), IsOk());
-  CTXPOOL_ASSERT_OK_AND_ASSIGN(claim, tier->claim(makeKey(2)));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(
+      claim, tier->claim(makeKey(2), absl::InfiniteDuration()));
   std::optional<Artifact> held = getFrom(*tier, makeKey(1));
   ChildProcess child([&] {
     if (!absl::IsFailedPrecondition(tier->get(makeKey(1)).status()) ||
         !absl::IsFailedPrecondition(tier->clear()) ||
-        !absl::IsFailedPrecondition(tier->claim(makeKey(2)).status()))
+        !absl::IsFailedPrecondition(
+            tier->claim(makeKey(2), absl::InfiniteDuration()).status()))
       return fault;
     if (!isArtifact(*held, 1, 100000))
       return wrongBytes;
@@ -330,7 +354,7 @@ TEST_F(DiskProcessesTest, AForkedChildUsesItsOwnTierAndLeavesTheParentsAlone) {
     if (!found.ok() || !*found || !isArtifact(**found, 1, 100000))
       return missing;
     absl::StatusOr<std::unique_ptr<CompileClaim>> other =
-        own->claim(makeKey(2));
+        own->claim(makeKey(2), absl::InfiniteDuration());
     return other.ok() && !*other ? fine : fault;
   });
   EXPECT_EQ(child.wait(), fine);
@@ -370,7 +394,7 @@ TEST_P(StuckProcessTest, CallsGoOnAsFaultsUntilTheLockIsFree) {
               StatusIs(absl::StatusCode::kDeadlineExceeded, ""));
   EXPECT_THAT(tier->put(makeKey(2), makeArtifact(2, 10), false),
               StatusIs(absl::StatusCode::kDeadlineExceeded, ""));
-  EXPECT_FALSE(tier->claim(makeKey(2)).ok());
+  EXPECT_FALSE(tier->claim(makeKey(2), absl::InfiniteDuration()).ok());
 
   stuck.kill(SIGKILL);
   EXPECT_EQ(stuck.wait(), -SIGKILL);

@@ -91,6 +91,34 @@ std::optional<Artifact> test::getFrom(DiskTier &tier, const CacheKey &key) {
   return found.ok() ? *found : std::nullopt;
 }
 
+std::optional<Artifact> test::useFrom(DiskTier &tier, const CacheKey &key) {
+  absl::StatusOr<TierFound> found = tier.find(key);
+  EXPECT_THAT(found, IsOk());
+  if (!found.ok())
+    return std::nullopt;
+  if (found->artifact && found->isOld)
+    EXPECT_THAT(tier.put(key, *found->artifact, /*replace=*/false), IsOk());
+  return found->artifact;
+}
+
+std::map<fs::path, std::string> test::treeOf(const fs::path &folder) {
+  std::map<fs::path, std::string> tree;
+  for (const fs::directory_entry &entry :
+       fs::recursive_directory_iterator(folder)) {
+    std::string &content = tree[entry.path()];
+    if (!entry.is_regular_file()) {
+      content = "folder";
+      continue;
+    }
+    // Some are large, and most of them a hole.
+    std::ifstream stream(entry.path(), std::ios::binary);
+    content.resize(std::min<uint64_t>(fs::file_size(entry.path()), 4 << 20));
+    stream.read(content.data(), static_cast<std::streamsize>(content.size()));
+    content.erase(content.find_last_not_of('\0') + 1);
+  }
+  return tree;
+}
+
 std::vector<fs::path> test::filesIn(const fs::path &folder) {
   std::vector<fs::path> files;
   for (const fs::directory_entry &entry :

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -66,8 +67,16 @@ protected:
 /// What `get` gives, nothing on a miss; a fault fails the test.
 std::optional<Artifact> getFrom(detail::DiskTier &tier, const CacheKey &key);
 
+/// The same, and put again where it is old, as a cache does.
+std::optional<Artifact> useFrom(detail::DiskTier &tier, const CacheKey &key);
+
 /// All files in the folder, at any depth, sorted.
 std::vector<std::filesystem::path> filesIn(const std::filesystem::path &folder);
+
+/// What is in the folder, at any depth: "folder", or what a file begins with, up
+/// to the zeros at the end.
+std::map<std::filesystem::path, std::string>
+treeOf(const std::filesystem::path &folder);
 
 void flipByte(const std::filesystem::path &file, uint64_t offset,
               unsigned char mask = 0x10);

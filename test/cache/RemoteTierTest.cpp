@@ -422,6 +422,29 @@ TEST_F(RemoteTierTest, WhoMayNotAskForCountsStillReads) {
   EXPECT_EQ(tier->getState().circuit.failures, 0u);
 }
 
+TEST_F(RemoteTierTest, WhoMayNotClearOrListStillReads) {
+  RedisServer server;
+  server.run(
+      {"ACL", "SETUSER", "reader", "on", ">hunter2", "~ctxpool:*", "+get"});
+  server.run({"ACL", "SETUSER", "lister", "on", ">hunter2", "~ctxpool:*",
+              "+get", "+scan"});
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(
+      writer, RemoteTier::create(makePatient(server.getUrl())));
+  ASSERT_THAT(writer->put(keyOf(1), makeArtifact("bytes"), false), IsOk());
+  for (const char *user : {"reader:hunter2@", "lister:hunter2@"}) {
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(
+        tier, RemoteTier::create(makePatient(server.getUrl(user))));
+    for (int i = 0; i < 10; ++i) {
+      EXPECT_THAT(tier->clear(),
+                  StatusIs(StatusCode::kFailedPrecondition, "NOPERM"));
+      EXPECT_THAT(tier->list(),
+                  StatusIs(StatusCode::kFailedPrecondition, "NOPERM"));
+    }
+    EXPECT_EQ(getText(*tier, keyOf(1)), "bytes");
+    EXPECT_EQ(tier->getState().circuit.failures, 0u);
+  }
+}
+
 TEST(RemoteTierFaultTest, CountsThatAreMissingAreAnError) {
   FalseServer server([&](FalseServer::Client &client, unsigned) {
     client.read();

@@ -130,11 +130,11 @@ TEST_F(RemoteValueTest, WhatIsNoValueOrDoesNotPrintTellsNothing) {
 
 TEST_F(RemoteValueTest, ComesBackWithAllThatItHad) {
   std::vector<Artifact> artifacts = {
-      Artifact(),
+      Artifact::copyOf("k", ""),
       Artifact::copyOf("object", std::string(100000, 'x')),
       Artifact::copyOf("object", randomBytes(100000)),
       Artifact::copyOf(std::string(255, 'k'), "short"),
-      Artifact::copyOf("", std::string(maxBytes, '\0')),
+      Artifact::copyOf("zeros", std::string(maxBytes, '\0')),
       Artifact::copyOf("llvm", "text")
           .withMeaning(makeKey(3).digest)
           .withCompileCost(absl::Nanoseconds(1234567890123))};
@@ -159,6 +159,15 @@ TEST_F(RemoteValueTest, IsCompressedWhereThatPays) {
 
   EXPECT_LT(small.size(), 1000u);
   EXPECT_EQ(large.size(), 100000u + 128);
+}
+
+TEST_F(RemoteValueTest, AValueWithoutAKindIsNotAccepted) {
+  for (RemoteValueFormat *each : {&format, &secretive}) {
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(
+        value, each->encode(name, Artifact::copyOf("", "bytes")));
+    EXPECT_THAT(each->decode(name, value),
+                StatusIs(absl::StatusCode::kDataLoss, "no kind"));
+  }
 }
 
 TEST_F(RemoteValueTest, EveryFlippedBitIsFound) {
@@ -256,7 +265,7 @@ TEST_F(RemoteValueTest, HeadersThatLieAreFoundWithAFittingTag) {
 
 TEST_F(RemoteValueTest, WhatIsTooLargeIsNeitherWrittenNorRead) {
   RemoteValueFormat smaller("", 1000);
-  Artifact artifact = Artifact::copyOf("", std::string(1001, 'x'));
+  Artifact artifact = Artifact::copyOf("k", std::string(1001, 'x'));
   CTXPOOL_ASSERT_OK_AND_ASSIGN(value, format.encode(name, artifact));
 
   EXPECT_THAT(smaller.encode(name, artifact),

@@ -361,9 +361,60 @@ TEST_F(TierTest, AClaimIsReleasedWhereTheCompileFails) {
   EXPECT_EQ(disk->read(&FakeTierState::claimsHeld), 0u);
 }
 
+TEST_F(TierTest, TheTimeoutOfACallBoundsTheWaitForAClaim) {
+  disk->hasClaims = true;
+  auto cache = make();
+  get(*cache, 1, compileTo("one"));
+  EXPECT_EQ(disk->read(&FakeTierState::claimLimit), absl::InfiniteDuration());
+  EXPECT_THAT(cache->getOrCompile(keyOf(2), compileTo("two"), absl::Seconds(3)),
+              IsOk());
+  EXPECT_LE(disk->read(&FakeTierState::claimLimit), absl::Seconds(3));
+  EXPECT_THAT(
+      cache->getOrCompile(keyOf(3), compileTo("three"), absl::ZeroDuration()),
+      IsOk());
+  EXPECT_LE(disk->read(&FakeTierState::claimLimit), absl::ZeroDuration());
+}
+
 //===----------------------------------------------------------------------===//
 // Writes
 //===----------------------------------------------------------------------===//
+
+TEST_F(TierTest, WhatIsFoundAndOldIsPutAgainOffTheThreadThatAsks) {
+  disk->isOld = true;
+  disk->add(keyOf(1), artifactOf("one"));
+  disk->add(keyOf(2), artifactOf("two"));
+  auto cache = make();
+  get(*cache, 1);
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(found, cache->lookup(keyOf(2)));
+  EXPECT_TRUE(found);
+  ASSERT_THAT(cache->flush(), IsOk());
+  {
+    std::lock_guard<std::mutex> lock(disk->mutex);
+    EXPECT_EQ(disk->puts, 2u);
+    EXPECT_EQ(disk->replaces, 0u);
+    EXPECT_THAT(disk->writers,
+                testing::Each(testing::Ne(std::this_thread::get_id())));
+  }
+  auto reader = make(inMode(Mode::ReadOnly));
+  get(*reader, 1);
+  ASSERT_THAT(reader->flush(), IsOk());
+  EXPECT_EQ(disk->read(&FakeTierState::puts), 2u);
+}
+
+TEST_F(TierTest, FlushDoesNotWaitForWhatIsPutMeanwhile) {
+  auto cache = makeCacheOn(disk);
+  std::atomic<bool> flushed{false};
+  // There is always one more.
+  disk->onPut = [&, next = uint64_t(1)]() mutable {
+    if (!flushed)
+      EXPECT_THAT(cache->insert(keyOf(next++), artifactOf("more")), IsOk());
+  };
+  ASSERT_THAT(cache->insert(keyOf(0), artifactOf("bytes")), IsOk());
+  EXPECT_THAT(cache->flush(), IsOk());
+  EXPECT_TRUE(disk->has(keyOf(0)));
+  flushed = true;
+  EXPECT_THAT(cache->flush(), IsOk());
+}
 
 TEST_F(TierTest, WritesHappenOffTheThreadThatCompiles) {
   PhaseGate gate;
@@ -502,6 +553,8 @@ TEST_F(TierTest, AnArtifactThatIsTooLargeIsDroppedCountedAndSaidByFlush) {
   EXPECT_TRUE(disk->has(keyOf(2)));
   EXPECT_FALSE(remote->has(keyOf(2)));
   EXPECT_EQ(cache->getStats().remote.dropped, 1u);
+  EXPECT_THAT(cache->getStats().remote.lastError,
+              testing::HasSubstr("at most 5 are kept"));
   EXPECT_EQ(cache->getStats().remote.writes, 1u);
   EXPECT_EQ(cache->getStats().remote.errors, 0u);
   EXPECT_EQ(cache->getStats().disk.dropped, 0u);
