@@ -47,13 +47,25 @@ struct CacheAccess {
   using ReadMeaning =
       llvm::function_ref<std::optional<Fingerprint>(const Artifact &)>;
 
-  /// `cache.getOrCompile` of a caller who can read the meaning of what `cache`
-  /// holds without one. Asked where a hit is verified, and `compile` gave a
-  /// meaning and other bytes; on the calling thread.
+  /// What the caller of `getOrCompile` has to say besides, on its thread.
+  struct Caller {
+    /// Where a hit is verified, and `compile` gave a meaning and other bytes.
+    /// Null: what was cached without a meaning has none.
+    ReadMeaning readMeaning = nullptr;
+
+    /// Called before a wait for another process, and before nothing else: for
+    /// who holds what that process, or others, may need meanwhile. The wait ends
+    /// after `processTimeout`, where other waits end after the timeout.
+    /// Null: no wait is longer than the timeout.
+    llvm::function_ref<void()> beforeProcess = nullptr;
+    absl::Duration processTimeout = absl::ZeroDuration();
+  };
+
+  /// `cache.getOrCompile` of that caller.
   static absl::StatusOr<Artifact>
   getOrCompile(CompileCache &cache, const CacheKey &key,
                llvm::function_ref<absl::StatusOr<Artifact>()> compile,
-               absl::Duration timeout, ReadMeaning readMeaning);
+               absl::Duration timeout, const Caller &caller);
 
   static FlightCache::Value toValue(const Artifact &artifact);
   static Artifact toArtifact(const FlightCache::Value &value);

@@ -31,6 +31,7 @@ namespace {
 
 using Mode = CompileCacheOptions::Mode;
 using Compile = llvm::function_ref<absl::StatusOr<Artifact>()>;
+using Caller = CacheAccess::Caller;
 using ReadMeaning = CacheAccess::ReadMeaning;
 
 absl::Status validate(const CompileCacheOptions &options) {
@@ -102,7 +103,7 @@ public:
 
   absl::StatusOr<Artifact> getOrCompile(const CacheKey &key, Compile compile,
                                         absl::Duration timeout,
-                                        ReadMeaning readMeaning);
+                                        const Caller &caller);
   absl::StatusOr<std::optional<Artifact>> lookup(const CacheKey &key);
   absl::Status insert(const CacheKey &key, const Artifact &artifact);
   void clear();
@@ -138,6 +139,14 @@ private:
     Artifact artifact;
   };
   std::optional<TierHit> askTiers(const CacheKey &key, const Epochs &epochs);
+
+  /// By the tiers, in the order of `fronts`.
+  using Claims = std::array<std::unique_ptr<CompileClaim>, 2>;
+  /// Asks for the right to compile among processes, where `claims` has none yet,
+  /// and whether somebody who had it has left a `hit`. Returns whether others
+  /// are compiling. Not for who only reads: that keeps nobody from compiling.
+  bool claim(const CacheKey &key, absl::Duration limit, const Epochs &epochs,
+             Claims &claims, std::optional<TierHit> &hit);
 
   absl::StatusOr<Artifact> runCompile(const CacheKey &key, Compile compile);
   void verify(const CacheKey &key, const Artifact &cached, Compile compile,
@@ -237,10 +246,26 @@ void CompileCache::Impl::verify(const CacheKey &key, const Artifact &cached,
     options.onMismatch({key, *cachedMeaning, std::move(compiledMeaning)});
 }
 
+bool CompileCache::Impl::claim(const CacheKey &key, absl::Duration limit,
+                               const Epochs &epochs, Claims &claims,
+                               std::optional<TierHit> &hit) {
+  bool isOthers = false, lookAgain = false;
+  for (size_t i = 0; i != fronts.size(); ++i) {
+    if (claims[i])
+      continue;
+    TierFront::Claimed claimed = fronts[i]->claim(key, limit);
+    claims[i] = std::move(claimed.claim);
+    lookAgain |= claimed.lookAgain;
+    isOthers |= claimed.lookAgain && !claims[i];
+  }
+  if (lookAgain)
+    hit = askTiers(key, epochs);
+  return isOthers && !hit;
+}
+
 absl::StatusOr<Artifact>
 CompileCache::Impl::getOrCompile(const CacheKey &key, Compile compile,
-                                 absl::Duration timeout,
-                                 ReadMeaning readMeaning) {
+                                 absl::Duration timeout, const Caller &caller) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point begin = Clock::now();
   bool isTierHit = false;
@@ -248,22 +273,22 @@ CompileCache::Impl::getOrCompile(const CacheKey &key, Compile compile,
       key,
       [&]() -> absl::StatusOr<FlightCache::Value> {
         Epochs epochs = getEpochs();
-        // By the tiers, in the order of `fronts`.
-        std::array<std::unique_ptr<CompileClaim>, 2> claims;
+        Claims claims;
         if (readsTiers()) {
           std::optional<TierHit> hit = askTiers(key, epochs);
-          // The right to compile, among processes. Who only reads does not
-          // keep others from compiling.
           if (!hit && writesTiers()) {
-            bool lookAgain = false;
-            for (size_t i = 0; i != fronts.size(); ++i) {
-              TierFront::Claimed claimed = fronts[i]->claim(
-                  key, timeout - absl::FromChrono(Clock::now() - begin));
-              claims[i] = std::move(claimed.claim);
-              lookAgain |= claimed.lookAgain;
+            absl::Duration limit =
+                caller.beforeProcess ? caller.processTimeout : timeout;
+            auto getLeft = [&] {
+              return limit - absl::FromChrono(Clock::now() - begin);
+            };
+            bool isOthers = claim(
+                key, caller.beforeProcess ? absl::ZeroDuration() : getLeft(),
+                epochs, claims, hit);
+            if (isOthers && caller.beforeProcess) {
+              caller.beforeProcess();
+              claim(key, getLeft(), epochs, claims, hit);
             }
-            if (lookAgain)
-              hit = askTiers(key, epochs);
           }
           if (hit) {
             isTierHit = true;
@@ -292,7 +317,7 @@ CompileCache::Impl::getOrCompile(const CacheKey &key, Compile compile,
   bool isHit = isTierHit || answer.source == FlightCache::Source::Kept;
   if (options.verifyHits && isHit && !isVerifying &&
       (hitsToVerify.fetch_add(1) + 1) % options.verifyInterval == 0)
-    verify(key, artifact, compile, readMeaning);
+    verify(key, artifact, compile, caller.readMeaning);
   return artifact;
 }
 
@@ -445,18 +470,18 @@ CompileCache::~CompileCache() {
 absl::StatusOr<Artifact> CompileCache::getOrCompile(const CacheKey &key,
                                                     Compile compile,
                                                     absl::Duration timeout) {
-  return CacheAccess::getOrCompile(*this, key, compile, timeout, nullptr);
+  return CacheAccess::getOrCompile(*this, key, compile, timeout, {});
 }
 
 absl::StatusOr<Artifact> CacheAccess::getOrCompile(CompileCache &cache,
                                                    const CacheKey &key,
                                                    Compile compile,
                                                    absl::Duration timeout,
-                                                   ReadMeaning readMeaning) {
+                                                   const Caller &caller) {
   CompileCache::Impl &impl = *cache.impl;
   if (absl::Status status = impl.checkUsable(); !status.ok())
     return status;
-  return impl.getOrCompile(key, compile, timeout, readMeaning);
+  return impl.getOrCompile(key, compile, timeout, caller);
 }
 
 absl::StatusOr<std::optional<Artifact>>

@@ -187,9 +187,11 @@ Result CompileService::Impl::getOrBuild(const CacheKey &key,
   auto readMeaningOf = [&](const Artifact &artifact) {
     return readMeaning(artifact, deadline);
   };
+  CacheAccess::Caller caller;
+  caller.readMeaning = readMeaningOf;
   if (!mustNotWait())
     return CacheAccess::getOrCompile(*cache, key, build,
-                                     deadline.getRemaining(), readMeaningOf);
+                                     deadline.getRemaining(), caller);
   bool built = false;
   Result result = CacheAccess::getOrCompile(
       *cache, key,
@@ -197,7 +199,7 @@ Result CompileService::Impl::getOrBuild(const CacheKey &key,
         built = true;
         return build();
       },
-      absl::ZeroDuration(), readMeaningOf);
+      absl::ZeroDuration(), caller);
   // Somebody else is at it.
   if (!built && absl::IsDeadlineExceeded(result.status()))
     return build();
@@ -268,35 +270,45 @@ Result CompileService::Impl::serveSource(const Source &source,
     return buildFromSource(source, deadline);
 
   RecoveryBarrier barrier;
+  const bool mayWait = !mustNotWait();
   std::optional<CacheKey> key;
   bool built = false;
   {
     absl::StatusOr<ContextLease> lease = acquire(deadline);
     if (!lease.ok())
       return annotate(lease.status(), absl::StrCat("compiling ", source.name));
-    Compilation compilation(setup, pool, *std::move(lease), source.name,
-                            deadline);
-    if (absl::Status status = compilation.load(
+    std::optional<Compilation> compilation(
+        std::in_place, setup, pool, *std::move(lease), source.name, deadline);
+    if (absl::Status status = compilation->load(
             [&](ContextLease &context) { return parse(context, source); },
             "parser");
         !status.ok())
       return status;
-    absl::StatusOr<CacheKey> made = compilation.makeKey(
+    absl::StatusOr<CacheKey> made = compilation->makeKey(
         [&](mlir::ModuleOp module) { return makeKey(module); });
     if (!made.ok())
       return made.status();
     key = *made;
+
+    auto readMeaningOf = [&](const Artifact &artifact) {
+      return compilation ? compilation->readMeaning(artifact)
+                         : readMeaning(artifact, deadline);
+    };
+    auto letGo = [&] { compilation.reset(); };
+    CacheAccess::Caller caller;
+    caller.readMeaning = readMeaningOf;
+    if (mayWait) {
+      caller.beforeProcess = letGo;
+      caller.processTimeout = deadline.getRemaining();
+    }
     Result result = CacheAccess::getOrCompile(
         *cache, *key,
         [&] {
           built = true;
-          return compilation.finish();
+          return compilation ? compilation->finish()
+                             : buildFromSource(source, deadline);
         },
-        // Nor does it wait for another process: it compiles as well.
-        absl::ZeroDuration(),
-        [&](const Artifact &artifact) {
-          return compilation.readMeaning(artifact);
-        });
+        absl::ZeroDuration(), caller);
     if (built || !absl::IsDeadlineExceeded(result.status()))
       return result;
   }

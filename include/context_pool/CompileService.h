@@ -152,8 +152,7 @@ struct CompileServiceStats {
 /// Counts of the cache: a request that is still bytes has a context in hand when
 /// it asks; where another thread compiles the same, it gives up (`abandoned`),
 /// lets go of the context, and asks again. Where another process does, with which
-/// the cache shares a folder, it compiles as well: only requests that are modules
-/// wait for that.
+/// the cache shares a folder, it lets go of the context as well.
 ///
 /// Ownership:     pool and cache must outlive the service.
 /// Thread safety: every member may be called from several threads at once, but

@@ -8,10 +8,8 @@
 
 #include "test/bench/ToolRunner.h"
 
-#include "llvm/ADT/SmallString.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
-#include "llvm/Support/Path.h"
 #include "llvm/Support/Program.h"
 #include "llvm/Support/raw_ostream.h"
 #include "gtest/gtest.h"
@@ -25,35 +23,6 @@ using namespace ctxpool::test;
 const char *const test::goodModule =
     "// PIPELINE: builtin.module(convert-func-to-llvm)\n"
     "func.func @f(%a: i32) -> i32 { return %a : i32 }\n";
-
-TemporaryFolder::TemporaryFolder() {
-  llvm::SmallString<128> path;
-  std::error_code error =
-      llvm::sys::fs::createUniqueDirectory("ctxpool-bench-test", path);
-  EXPECT_FALSE(error) << error.message();
-  folder = path.str().str();
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  (void)llvm::sys::fs::remove_directories(folder);
-}
-
-std::string TemporaryFolder::getPath(llvm::StringRef name) const {
-  llvm::SmallString<128> path(folder);
-  llvm::sys::path::append(path, name);
-  return path.str().str();
-}
-
-std::string TemporaryFolder::write(llvm::StringRef name,
-                                   llvm::StringRef contents) const {
-  std::string path = getPath(name);
-  (void)llvm::sys::fs::create_directories(llvm::sys::path::parent_path(path));
-  std::error_code error;
-  llvm::raw_fd_ostream stream(path, error);
-  EXPECT_FALSE(error) << path << ": " << error.message();
-  stream << contents;
-  return path;
-}
 
 ToolRun test::runTool(llvm::ArrayRef<std::string> arguments,
                       llvm::StringRef input, llvm::StringRef errorPath) {

@@ -21,23 +21,6 @@
 
 namespace ctxpool::test {
 
-/// A folder of its own that is removed with all that is in it.
-class TemporaryFolder {
-public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder &) = delete;
-  TemporaryFolder &operator=(const TemporaryFolder &) = delete;
-
-  std::string getPath(llvm::StringRef name) const;
-
-  /// Writes a file, in folders that are made as needed, and returns its path.
-  std::string write(llvm::StringRef name, llvm::StringRef contents) const;
-
-private:
-  std::string folder;
-};
-
 /// What the tool did.
 struct ToolRun {
   int status = -1;

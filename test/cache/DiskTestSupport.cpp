@@ -24,17 +24,6 @@ using namespace ctxpool::test;
 
 namespace fs = std::filesystem;
 
-TemporaryFolder::TemporaryFolder() {
-  std::string name = (fs::temp_directory_path() / "ctxpool-XXXXXX").string();
-  EXPECT_NE(mkdtemp(name.data()), nullptr);
-  path = name;
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  fs::remove_all(path, ignored);
-}
-
 static Fingerprint digestOf(llvm::StringRef text) {
   Fingerprint digest;
   digest.bytes = llvm::BLAKE3::hash<32>(llvm::arrayRefFromStringRef(text));

@@ -10,6 +10,7 @@
 #define CONTEXT_POOL_TEST_CACHE_DISKTESTSUPPORT_H
 
 #include "context_pool/cache/DiskTier.h"
+#include "test/support/TestFiles.h"
 
 #include "gtest/gtest.h"
 
@@ -22,20 +23,6 @@
 #include <vector>
 
 namespace ctxpool::test {
-
-/// A folder that is deleted with everything in it.
-class TemporaryFolder {
-public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder &) = delete;
-  TemporaryFolder &operator=(const TemporaryFolder &) = delete;
-
-  const std::filesystem::path &get() const { return path; }
-
-private:
-  std::filesystem::path path;
-};
 
 CacheKey makeKey(uint64_t number);
 

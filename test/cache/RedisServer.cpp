@@ -34,18 +34,6 @@
 using namespace ctxpool;
 using namespace ctxpool::test;
 
-ServerFolder::ServerFolder() {
-  std::string pattern =
-      std::filesystem::temp_directory_path() / "ctxpool-XXXXXX";
-  EXPECT_NE(mkdtemp(pattern.data()), nullptr);
-  path = pattern;
-}
-
-ServerFolder::~ServerFolder() {
-  std::error_code error;
-  std::filesystem::remove_all(path, error);
-}
-
 /// Binds a socket to a free loopback port, which it gives.
 static uint16_t bindSomewhere(int descriptor) {
   sockaddr_in address = {};

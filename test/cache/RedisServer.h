@@ -10,6 +10,7 @@
 #define CONTEXT_POOL_TEST_CACHE_REDISSERVER_H
 
 #include "context_pool/cache/RedisConnection.h"
+#include "test/support/TestFiles.h"
 
 #include "llvm/ADT/StringRef.h"
 
@@ -24,20 +25,6 @@
 #include <vector>
 
 namespace ctxpool::test {
-
-/// A folder that is removed with all that is in it.
-class ServerFolder {
-public:
-  ServerFolder();
-  ~ServerFolder();
-  ServerFolder(const ServerFolder &) = delete;
-  ServerFolder &operator=(const ServerFolder &) = delete;
-
-  const std::filesystem::path &get() const { return path; }
-
-private:
-  std::filesystem::path path;
-};
 
 /// A loopback port that nobody listens at but a server that is told to, and that
 /// no other socket is given as long as this lives.
@@ -98,7 +85,7 @@ private:
 
   std::vector<std::string> arguments;
   bool tls = false;
-  ServerFolder folder;
+  TemporaryFolder folder;
   ReservedPort port;
   pid_t process = 0;
 };

@@ -122,7 +122,7 @@ public:
   }
 
 private:
-  ServerFolder folder;
+  TemporaryFolder folder;
 };
 
 /// With a real server.

@@ -339,6 +339,65 @@ TEST_F(CompileServiceTest, TheResolvedRecipeMakesTheKeysOfTheService) {
   EXPECT_EQ(service->getResolvedRecipe().get().options, "output=module;mine");
 }
 
+TEST_F(CompileServiceTest, ASourceWaitsForAnotherProcessWithoutAContext) {
+  TemporaryFolder folder;
+  CompileCacheOptions shared;
+  shared.directory = folder.getPath("cache");
+  makeCache(shared);
+  limitContexts(1);
+  auto service = makeService();
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(digest, fingerprint(parseModule(goodModule())));
+  CacheKey key = service->getResolvedRecipe().makeKey(digest);
+  // Two caches are to a folder what two processes are.
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(others, CompileCache::create(shared));
+  PhaseGate gate;
+  std::thread other([&] {
+    EXPECT_THAT(others->getOrCompile(key,
+                                     [&]() -> absl::StatusOr<Artifact> {
+                                       gate.open(1);
+                                       gate.await(2);
+                                       return Artifact::copyOf("mlir-bytecode",
+                                                               "theirs");
+                                     }),
+                IsOk());
+  });
+  gate.await(1);
+
+  CompileService::Future future = service->submitSource(goodModule());
+  // The context comes back before there is an answer.
+  EXPECT_TRUE(eventually([&] {
+    ContextPoolStats stats = pool->getStats();
+    return stats.leases == 1 && stats.leased == 0;
+  }));
+  EXPECT_FALSE(isReady(future));
+  gate.open(2);
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(artifact, answerOf(std::move(future)));
+  other.join();
+
+  EXPECT_EQ(artifact.getBytes(), "theirs");
+  EXPECT_EQ(cache->getStats().compiles, 0u);
+}
+
+TEST_F(CompileServiceTest, ASourceIsCompiledWhereAnotherProcessTakesTooLong) {
+  TemporaryFolder folder;
+  CompileCacheOptions shared;
+  shared.directory = folder.getPath("cache");
+  shared.crossProcessWait = absl::Milliseconds(20);
+  makeCache(shared);
+  limitContexts(1);
+  auto service = makeService();
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(digest, fingerprint(parseModule(goodModule())));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(others, CompileCache::create(shared));
+  EXPECT_THAT(others->getOrCompile(
+                  service->getResolvedRecipe().makeKey(digest),
+                  [&]() -> absl::StatusOr<Artifact> {
+                    EXPECT_THAT(service->compileSource(goodModule()), IsOk());
+                    return Artifact::copyOf("mlir-bytecode", "theirs");
+                  }),
+              IsOk());
+  EXPECT_EQ(cache->getStats().compiles, 1u);
+}
+
 //===----------------------------------------------------------------------===//
 // compile
 //===----------------------------------------------------------------------===//

@@ -8,6 +8,8 @@
 
 #include "test/support/TestFiles.h"
 
+#include "gtest/gtest.h"
+
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
@@ -49,6 +51,34 @@ std::string readFile(const std::filesystem::path &path) {
 uint64_t numberFromEnvironment(const char *name, uint64_t otherwise) {
   const char *value = std::getenv(name);
   return value && *value ? std::strtoull(value, nullptr, 10) : otherwise;
+}
+
+TemporaryFolder::TemporaryFolder() {
+  std::string name =
+      (std::filesystem::temp_directory_path() / "ctxpool-XXXXXX").string();
+  EXPECT_NE(mkdtemp(name.data()), nullptr);
+  folder = name;
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(folder, ignored);
+}
+
+std::string TemporaryFolder::getPath(llvm::StringRef name) const {
+  return (folder / name.str()).string();
+}
+
+std::string TemporaryFolder::write(llvm::StringRef name,
+                                   llvm::StringRef contents) const {
+  std::string path = getPath(name);
+  std::error_code error;
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(),
+                                      error);
+  std::ofstream stream(path, std::ios::binary);
+  stream << contents.str();
+  EXPECT_TRUE(stream.flush()) << path;
+  return path;
 }
 
 } // namespace ctxpool::test

@@ -33,6 +33,24 @@ moduleFiles(const std::filesystem::path &folder);
 
 std::string readFile(const std::filesystem::path &path);
 
+/// A folder of its own that is removed with all that is in it.
+class TemporaryFolder {
+public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder &) = delete;
+  TemporaryFolder &operator=(const TemporaryFolder &) = delete;
+
+  const std::filesystem::path &get() const { return folder; }
+  std::string getPath(llvm::StringRef name) const;
+
+  /// Writes a file, in folders that are made as needed, and returns its path.
+  std::string write(llvm::StringRef name, llvm::StringRef contents) const;
+
+private:
+  std::filesystem::path folder;
+};
+
 /// A number from the environment.
 uint64_t numberFromEnvironment(const char *name, uint64_t otherwise);
 
