@@ -11,9 +11,7 @@
 #include "test/support/StatusMatchers.h"
 #include "test/transfer/TransferTestSupport.h"
 
-#include "mlir/Bytecode/BytecodeImplementation.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "mlir/IR/Dialect.h"
 #include "mlir/IR/SymbolTable.h"
 
 #include <memory>
@@ -242,48 +240,9 @@ TEST_F(LazyModuleTest, OrdersOfUsesAreKeptInWhatIsThereFromTheBeginning) {
   expectFaithful(*module, lazy->getModule());
 }
 
-struct NotedVersion : DialectVersion {};
-
-/// Marks each operation of its dialect that it upgrades.
-struct UpgradeInterface : BytecodeDialectInterface {
-  explicit UpgradeInterface(Dialect *dialect)
-      : BytecodeDialectInterface(dialect) {}
-  void writeVersion(DialectBytecodeWriter &writer) const override {
-    writer.writeVarInt(1);
-  }
-  std::unique_ptr<DialectVersion>
-  readVersion(DialectBytecodeReader &reader) const override {
-    uint64_t version;
-    if (failed(reader.readVarInt(version)))
-      return nullptr;
-    return std::make_unique<NotedVersion>();
-  }
-  LogicalResult upgradeFromVersion(Operation *top,
-                                   const DialectVersion &) const override {
-    top->walk([&](Operation *op) {
-      if (op->getDialect() == getDialect())
-        op->setAttr("upgraded", UnitAttr::get(op->getContext()));
-    });
-    return success();
-  }
-};
-
-struct VersionedDialect : Dialect {
-  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(VersionedDialect)
-  static constexpr llvm::StringLiteral getDialectNamespace() {
-    return llvm::StringLiteral("versioned");
-  }
-  explicit VersionedDialect(MLIRContext *context)
-      : Dialect(getDialectNamespace(), context,
-                TypeID::get<VersionedDialect>()) {
-    addInterfaces<UpgradeInterface>();
-    allowUnknownOperations();
-  }
-};
-
 TEST_F(LazyModuleTest, WhatADialectUpgradesIsReadWhole) {
-  source->loadDialect<VersionedDialect>();
-  destination->loadDialect<VersionedDialect>();
+  loadVersionedDialect(*source);
+  loadVersionedDialect(*destination);
   auto module = parse(*source, R"(
     func.func @a() { "versioned.op"() : () -> () return }
     func.func @b() { "versioned.op"() : () -> () return })");

@@ -10,13 +10,9 @@
 #include "context_pool/ir/BytecodeCheck.h"
 #include "test/ir/IrTestSupport.h"
 #include "test/support/StatusMatchers.h"
-#include "test/support/TestContexts.h"
 #include "test/transfer/TransferTestSupport.h"
 
-#include "mlir/Bytecode/BytecodeImplementation.h"
 #include "mlir/Bytecode/BytecodeReader.h"
-#include "mlir/IR/Builders.h"
-#include "mlir/IR/Verifier.h"
 #include "llvm/Support/MemoryBuffer.h"
 
 using namespace mlir;
@@ -148,56 +144,9 @@ TEST_F(ReadingInPartsTest, OrdersOfUsesOfArgumentsAreApplied) {
   expectRead(*module, false);
 }
 
-//===----------------------------------------------------------------------===//
-// A dialect of another version
-//===----------------------------------------------------------------------===//
-
-struct Version : DialectVersion {};
-
-struct VersionInterface : BytecodeDialectInterface {
-  explicit VersionInterface(Dialect *dialect)
-      : BytecodeDialectInterface(dialect) {}
-
-  void writeVersion(DialectBytecodeWriter &writer) const override {
-    writer.writeVarInt(1);
-  }
-  std::unique_ptr<DialectVersion>
-  readVersion(DialectBytecodeReader &reader) const override {
-    uint64_t version;
-    if (failed(reader.readVarInt(version)))
-      return nullptr;
-    return std::make_unique<Version>();
-  }
-  LogicalResult upgradeFromVersion(Operation *top,
-                                   const DialectVersion &) const override {
-    top->walk([](Operation *op) {
-      if (op->getName().getStringRef() == "versioned.op")
-        op->setAttr("upgraded", UnitAttr::get(op->getContext()));
-    });
-    return success();
-  }
-};
-
-struct VersionedDialect : Dialect {
-  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(VersionedDialect)
-  static constexpr llvm::StringLiteral getDialectNamespace() {
-    return "versioned";
-  }
-  explicit VersionedDialect(MLIRContext *context)
-      : Dialect(getDialectNamespace(), context,
-                TypeID::get<VersionedDialect>()) {
-    allowUnknownOperations();
-    addInterfaces<VersionInterface>();
-  }
-};
-
 TEST_F(ReadingInPartsTest, DialectsUpgradeWhatIsInIsolatedOperations) {
-  for (MLIRContext *context : {source.get(), destination.get()}) {
-    DialectRegistry registry;
-    registry.insert<VersionedDialect>();
-    context->appendDialectRegistry(registry);
-  }
-  source->loadDialect<VersionedDialect>();
+  loadVersionedDialect(*source);
+  loadVersionedDialect(*destination);
   auto module = parse(*source, R"(
     func.func @f() {
       "versioned.op"() : () -> ()

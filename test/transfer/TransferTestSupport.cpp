@@ -11,7 +11,9 @@
 #include "test/support/StatusMatchers.h"
 #include "test/support/TestFiles.h"
 
+#include "mlir/Bytecode/BytecodeImplementation.h"
 #include "mlir/IR/Diagnostics.h"
+#include "mlir/IR/Dialect.h"
 #include "mlir/IR/Verifier.h"
 #include "llvm/ADT/DenseMap.h"
 
@@ -46,6 +48,45 @@ usesOf(Range uses, const llvm::DenseMap<Operation *, size_t> &places) {
       result.push_back({places.lookup(use.getOwner()), use.getOperandNumber()});
   return result;
 }
+
+struct NotedVersion : DialectVersion {};
+
+/// Marks each operation of its dialect that it upgrades.
+struct UpgradeInterface : BytecodeDialectInterface {
+  explicit UpgradeInterface(Dialect *dialect)
+      : BytecodeDialectInterface(dialect) {}
+  void writeVersion(DialectBytecodeWriter &writer) const override {
+    writer.writeVarInt(1);
+  }
+  std::unique_ptr<DialectVersion>
+  readVersion(DialectBytecodeReader &reader) const override {
+    uint64_t version;
+    if (failed(reader.readVarInt(version)))
+      return nullptr;
+    return std::make_unique<NotedVersion>();
+  }
+  LogicalResult upgradeFromVersion(Operation *top,
+                                   const DialectVersion &) const override {
+    top->walk([&](Operation *op) {
+      if (op->getDialect() == getDialect())
+        op->setAttr("upgraded", UnitAttr::get(op->getContext()));
+    });
+    return success();
+  }
+};
+
+struct VersionedDialect : Dialect {
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(VersionedDialect)
+  static constexpr llvm::StringLiteral getDialectNamespace() {
+    return llvm::StringLiteral("versioned");
+  }
+  explicit VersionedDialect(MLIRContext *context)
+      : Dialect(getDialectNamespace(), context,
+                TypeID::get<VersionedDialect>()) {
+    addInterfaces<UpgradeInterface>();
+    allowUnknownOperations();
+  }
+};
 
 } // namespace
 
@@ -99,6 +140,10 @@ void expectFaithful(Operation *source, Operation *copy, bool sameText) {
   if (sameText) {
     EXPECT_EQ(genericText(source, true), genericText(copy, true));
   }
+}
+
+void loadVersionedDialect(MLIRContext &context) {
+  context.loadDialect<VersionedDialect>();
 }
 
 } // namespace ctxpool::test

@@ -44,6 +44,11 @@ void expectFaithful(mlir::Operation *source, mlir::Operation *copy,
 /// The operation verifies; nothing is printed where it does not.
 bool verifies(mlir::Operation *op);
 
+/// Loads a dialect `versioned`, which notes its version in bytecode. Where that
+/// is read, it upgrades each of its operations: gives it an attribute
+/// `upgraded`.
+void loadVersionedDialect(mlir::MLIRContext &context);
+
 } // namespace ctxpool::test
 
 #endif // CONTEXT_POOL_TEST_TRANSFER_TRANSFERTESTSUPPORT_H
