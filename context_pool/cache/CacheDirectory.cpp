@@ -361,7 +361,11 @@ absl::Status CacheDirectory::checkFolder() const {
 /// FailedPrecondition where the folder is no cache, and has what would be taken
 /// for a part of one, and deleted.
 absl::Status CacheDirectory::checkOwn() const {
-  if (isCache(options.path))
+  // One of the two may have been lost.
+  auto isOwn = [&] {
+    return isCache(options.path) || llvm::sys::fs::exists(getFile("door"));
+  };
+  if (isOwn())
     return absl::OkStatus();
   std::string foreign;
   if (llvm::sys::fs::exists(getFile("locks")))
@@ -370,13 +374,13 @@ absl::Status CacheDirectory::checkOwn() const {
   forEachGeneration(options.path, [&](uint64_t number) {
     foreign = getGeneration(number);
   }).IgnoreError();
-  // A cache has its `generations` before it has anything else, and another
-  // process may have made it one since.
-  if (foreign.empty() || isCache(options.path))
+  // A cache has these files before it has anything else, and another process may
+  // have made it one since.
+  if (foreign.empty() || isOwn())
     return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "'", options.path, "' is not used as a cache: it has '", foreign,
-      "', and no file 'generations', by which caches are known"));
+      "', and no file 'door' or 'generations', by which caches are known"));
 }
 
 /// Nobody else opens or changes the folder while the lock is held.

@@ -186,7 +186,6 @@ TEST_F(DiskFaultsTest, TruncatedEmptyAndMissingFilesAreReplaced) {
       fs::remove_all(folder);
       fs::copy(whole, folder, fs::copy_options::recursive);
       const fs::path victim = folder / fs::relative(file, whole);
-      const bool isListOfStores = victim.filename() == "generations";
       switch (kind) {
       case 0:
         fs::resize_file(victim, size / 2);
@@ -207,9 +206,7 @@ TEST_F(DiskFaultsTest, TruncatedEmptyAndMissingFilesAreReplaced) {
         fs::create_directory(victim);
         break;
       }
-      // Without that file a folder is no cache, and is left alone.
-      EXPECT_EQ(useAllInChild(), isListOfStores && kind == 2 ? Fault : Fine)
-          << victim << ", kind " << kind;
+      EXPECT_EQ(useAllInChild(), Fine) << victim << ", kind " << kind;
     }
   }
 }
@@ -400,7 +397,7 @@ TEST_F(DiskFaultsTest, AFolderWithNamesOfACacheThatIsNoneIsLeftAlone) {
     std::unique_ptr<DiskTier> tier = open();
     EXPECT_THAT(tier->get(makeKey(1)),
                 StatusIs(absl::StatusCode::kFailedPrecondition,
-                         "no file 'generations'"));
+                         "no file 'door' or 'generations'"));
     EXPECT_FALSE(tier->put(makeKey(1), makeArtifact(1, 10), false).ok());
     EXPECT_FALSE(tier->clear().ok());
     EXPECT_THAT(tier->collectGarbage(), IsOk());
