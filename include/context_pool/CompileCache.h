@@ -249,9 +249,9 @@ struct CompileCacheOptions {
   /// Empty: none; `getDefaultCacheDirectory` is where caches usually are. It is
   /// created when it is first used, for its owner only, and is a folder of its
   /// own: `gen.<n>` in it are deleted when they are not in use. One that has such
-  /// files, and not the `generations` of a cache, is not used. A relative path
-  /// starts where the process is when it makes the cache. Not for network file
-  /// systems.
+  /// files, and neither the `door` nor the `generations` of a cache, is not used.
+  /// A relative path starts where the process is when it makes the cache. Not for
+  /// network file systems.
   std::string directory;
 
   /// What the folder may hold, but for what processes write at the same moment.
