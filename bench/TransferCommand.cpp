@@ -155,6 +155,8 @@ private:
   std::unique_ptr<mlir::MLIRContext> makeDestination() {
     auto context = std::make_unique<mlir::MLIRContext>(
         dialects, mlir::MLIRContext::Threading::DISABLED);
+    // As a pool's contexts are: without locks for threads that it lacks.
+    context->disableMultithreading();
     context->allowUnregisteredDialects(allowUnregistered);
     for (mlir::Dialect *dialect : module.context->getLoadedDialects())
       context->getOrLoadDialect(dialect->getNamespace());
