@@ -224,9 +224,18 @@ enum TypeCode : uint8_t {
 };
 constexpr unsigned floatBits[] = {16, 16, 32, 64, 80, 128};
 
-/// The depth of brackets in the text of an attribute or type.
+/// How deep the parser of MLIR nests in the text of an attribute or type, or more:
+/// the depth of brackets, and the operators of affine expressions, of which each
+/// may nest in the one before.
 uint64_t depthOfText(Cursor text) {
-  uint64_t depth = 0, deepest = 0;
+  uint64_t depth = 0, deepest = 0, operators = 0;
+  llvm::StringRef whole(reinterpret_cast<const char *>(text.position),
+                        text.end - text.position);
+  if (whole.contains("affine_"))
+    operators =
+        llvm::count_if(
+            whole, [](char c) { return c == '+' || c == '-' || c == '*'; }) +
+        whole.count("mod") + whole.count("div");
   for (const uint8_t *at = text.position; at != text.end; ++at) {
     switch (*at) {
     case '<':
@@ -249,7 +258,7 @@ uint64_t depthOfText(Cursor text) {
         if (*at == '\\' && at + 1 != text.end)
           ++at;
       if (at == text.end)
-        return deepest;
+        return deepest + operators;
       break;
     case '/':
       if (at + 1 != text.end && at[1] == '/')
@@ -260,7 +269,7 @@ uint64_t depthOfText(Cursor text) {
       break;
     }
   }
-  return deepest;
+  return deepest + operators;
 }
 
 class Checker {

@@ -113,13 +113,14 @@ public:
   }
 
   /// Whether it is a symbol of the module, or of what is no module, and nothing
-  /// else can refer to its results.
+  /// else can refer to its results or to symbols in it.
   static bool mayBeLeftOut(Operation *op) {
     // The reader puts what it reads into a module of its own.
     Operation *parent = op->getParentOp(), *ofReader = parent->getParentOp();
     if (!ofReader)
       return !isa<ModuleOp>(op);
     return !ofReader->getParentOp() && op->getNumResults() == 0 &&
+           !op->hasTrait<OpTrait::SymbolTable>() &&
            op->getAttrOfType<StringAttr>(SymbolTable::getSymbolAttrName());
   }
 

@@ -14,9 +14,12 @@
 #include "context_pool/ir/PointerTable.h"
 
 #include "absl/strings/str_cat.h"
+#include "mlir/IR/AffineExpr.h"
+#include "mlir/IR/AffineMap.h"
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/BuiltinDialect.h"
 #include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/IntegerSet.h"
 #include "mlir/IR/OpDefinition.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DenseSet.h"
@@ -72,16 +75,17 @@ public:
   }
 
   absl::StatusOr<WritingSummary> summarize() {
-    // Measured with MLIR 22.1: 571 bytes for a region, and up to 475 for an
-    // attribute or type.
+    // Measured with MLIR 22.1: 571 bytes for a region, up to 475 for an attribute
+    // or type, and 160 for an affine expression.
     constexpr uint64_t bytesOfLevel = 1024;
     constexpr uint64_t largest = uint64_t(4) << 30;
-    uint64_t levels = regionDepth + measureDepth() + textDepth;
+    uint64_t levels =
+        regionDepth + measureDepth() + textDepth + expressionDepth;
     summary.stackBytes = llvm::SaturatingMultiply(levels, bytesOfLevel);
     if (summary.stackBytes > largest)
       return absl::FailedPreconditionError(
           absl::StrCat("cannot serialize the operation: it nests ", levels,
-                       " regions, attributes and types"));
+                       " regions, attributes, types and affine expressions"));
     return summary;
   }
 
@@ -264,6 +268,12 @@ private:
         if (reference.kind != Reference::Kind::Bytes)
           add(reference, isText);
     }
+    if constexpr (std::is_same_v<AttributeOrType, Attribute>) {
+      if (auto map = dyn_cast<AffineMapAttr>(value))
+        measureExpressions(map.getValue().getResults());
+      else if (auto set = dyn_cast<IntegerSetAttr>(value))
+        measureExpressions(set.getValue().getConstraints());
+    }
     if (!isText && mayNest(value))
       nesting.push_back(Reference::to(value));
     value.walkImmediateSubElements(
@@ -295,6 +305,33 @@ private:
         size.parts, " attributes and types, of which ", size.repeated,
         " are repeated, and not at most ", size.getMaxRepeated()));
     return false;
+  }
+
+  /// Of affine expressions, which are always text.
+  void measureExpressions(ArrayRef<AffineExpr> expressions) {
+    SmallVector<AffineExpr> path;
+    for (AffineExpr expression : expressions) {
+      for (path.push_back(expression); !path.empty();) {
+        AffineExpr top = path.back();
+        auto binary = dyn_cast<AffineBinaryOpExpr>(top);
+        uint64_t depth = 0;
+        bool isKnown = true;
+        if (binary)
+          for (AffineExpr side : {binary.getLHS(), binary.getRHS()}) {
+            auto known = expressionDepths.find(side);
+            if (known != expressionDepths.end())
+              depth = std::max(depth, known->second);
+            else
+              path.push_back(side);
+            isKnown &= known != expressionDepths.end();
+          }
+        if (!isKnown)
+          continue;
+        path.pop_back();
+        expressionDepths[top] = depth + 1;
+      }
+      expressionDepth = std::max(expressionDepth, expressionDepths[expression]);
+    }
   }
 
   /// How deep attributes and types nest that MLIR writes as numbers of others.
@@ -349,7 +386,8 @@ private:
   Operation *current = nullptr;
   WritingSummary summary;
   Dialect *latestDialect = nullptr;
-  uint64_t regionDepth = 0, textDepth = 0;
+  uint64_t regionDepth = 0, textDepth = 0, expressionDepth = 0;
+  llvm::DenseMap<AffineExpr, uint64_t> expressionDepths;
   /// The last region that saw another one, and that one.
   Region *lastUser = nullptr, *lastSeen = nullptr;
   PointerTable<uint8_t> states;

@@ -274,11 +274,12 @@ loadSerialized(std::unique_ptr<llvm::MemoryBuffer> buffer);
 
 /// Reads of a module only the functions, or other symbols, that are asked for.
 ///
-/// Symbols that can be left out are those whose regions are isolated from above
-/// and that have no results; all others are there from the beginning. So is the
-/// whole module where a dialect noted its version in the bytes: the dialect may
-/// upgrade what is read, and MLIR lets it do that only once, with what is read
-/// first. No dialect of upstream's does.
+/// Symbols that can be left out are those whose regions are isolated from above,
+/// that have no results, and that are no symbol tables, into which others may
+/// refer; all others are there from the beginning. So is the whole module where
+/// a dialect noted its version in the bytes: the dialect may upgrade what is
+/// read, and MLIR lets it do that only once, with what is read first. No dialect
+/// of upstream's does.
 ///
 /// With `verify`, what is there from the beginning is verified by `open`, and
 /// each other symbol as it is read. Not verified, unless nothing is left out:

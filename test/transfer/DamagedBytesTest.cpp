@@ -23,7 +23,10 @@
 #include "mlir/Dialect/LLVMIR/LLVMAttrs.h"
 #include "mlir/Dialect/LLVMIR/LLVMTypes.h"
 #include "mlir/Dialect/SPIRV/IR/SPIRVTypes.h"
+#include "mlir/IR/AffineExpr.h"
+#include "mlir/IR/AffineMap.h"
 #include "mlir/IR/Builders.h"
+#include "mlir/IR/IntegerSet.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/raw_ostream.h"
 
@@ -268,6 +271,28 @@ TEST(DeepBytesTest, LayoutsOnASmallStack) {
         {1}, builder.getI32Type(), MemRefLayoutAttrInterface(), space)));
   module->getOperation()->setAttr("t.deep", space);
   expectReadOnSmallStack(*module);
+}
+
+TEST(DeepBytesTest, AffineExpressionsOnASmallStack) {
+  // MLIR itself recurses where it makes one.
+  auto outer = Thread::start(256 << 20, [] {
+    constexpr unsigned count = 5000;
+    auto source = makeContext();
+    AffineExpr sum = getAffineDimExpr(0, source.get()), quotient = sum;
+    for (unsigned i = 1; i != count; ++i) {
+      sum = sum + getAffineDimExpr(i, source.get());
+      quotient = quotient.floorDiv(getAffineSymbolExpr(i, source.get()));
+    }
+    auto module = parse(*source, "module {}");
+    auto map = AffineMap::get(count, count, {sum, quotient}, source.get());
+    module->getOperation()->setAttr("t.map", AffineMapAttr::get(map));
+    expectReadOnSmallStack(*module);
+    auto set = IntegerSet::get(count, count, {sum}, {true});
+    module->getOperation()->setAttr("t.map", IntegerSetAttr::get(set));
+    expectReadOnSmallStack(*module);
+  });
+  ASSERT_TRUE(outer.ok());
+  outer->join();
 }
 
 TEST(DeepBytesTest, RegionsOnASmallStack) {

@@ -240,6 +240,18 @@ TEST_F(LazyModuleTest, OrdersOfUsesAreKeptInWhatIsThereFromTheBeginning) {
   expectFaithful(*module, lazy->getModule());
 }
 
+TEST_F(LazyModuleTest, SymbolsInSymbolsAreThereFromTheBeginning) {
+  // The verifier of a function looks into the table.
+  auto module = parse(*source, R"(
+    llvm.comdat @c { llvm.comdat_selector @any any }
+    llvm.func linkonce_odr @f() comdat(@c::@any) { llvm.return })");
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(bytes, serialize(*module));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(lazy, LazyModule::open(bytes, *destination));
+  EXPECT_THAT(lazy->materialize("f"), IsOk());
+  EXPECT_THAT(lazy->materialize("c"), IsOk());
+  expectFaithful(*module, *lazy->release());
+}
+
 TEST_F(LazyModuleTest, WhatADialectUpgradesIsReadWhole) {
   loadVersionedDialect(*source);
   loadVersionedDialect(*destination);
