@@ -335,6 +335,34 @@ forEachGeneration(const std::string &path,
   return absl::OkStatus();
 }
 
+namespace {
+enum class Owner { Nobody, Us, SomebodyElse };
+} // namespace
+
+/// Whose a generation is, which may only be named like one of ours: from its
+/// first moment on a store has a mark, and before that there is nothing to lose.
+static Owner getOwner(const std::string &folder) {
+  struct stat status;
+  if (lstat(folder.c_str(), &status))
+    return errno == ENOENT ? Owner::Nobody : Owner::SomebodyElse;
+  if (!S_ISDIR(status.st_mode))
+    return Owner::SomebodyElse;
+  // Who was killed may have left a file that was to replace another.
+  for (const char *name : {"users", "boot", "boot.new", "seal", "seal.new"})
+    if (!lstat(absl::StrCat(folder, "/", name).c_str(), &status) &&
+        S_ISREG(status.st_mode))
+      return Owner::Us;
+  if (!lstat((folder + "/cas").c_str(), &status) && S_ISDIR(status.st_mode))
+    return Owner::Us;
+  std::error_code error;
+  llvm::sys::fs::directory_iterator entry(folder, error,
+                                          /*follow_symlinks=*/false);
+  const bool isEmpty = !error && entry == llvm::sys::fs::directory_iterator();
+  return isEmpty || error == std::errc::no_such_file_or_directory
+             ? Owner::Nobody
+             : Owner::SomebodyElse;
+}
+
 FileLock::Presence CacheDirectory::getPresence() const {
   return options.readOnly ? FileLock::Existing : FileLock::OrCreate;
 }
@@ -358,43 +386,72 @@ absl::Status CacheDirectory::checkFolder() const {
   return absl::OkStatus();
 }
 
-/// FailedPrecondition where the folder is no cache, and has what would be taken
-/// for a part of one, and deleted.
-absl::Status CacheDirectory::checkOwn() const {
-  // One of the two may have been lost.
-  auto isOwn = [&] {
-    return isCache(options.path) || llvm::sys::fs::exists(getFile("door"));
-  };
-  if (isOwn())
-    return absl::OkStatus();
+/// What shows that the folder is somebody else's; empty where it is a cache, or
+/// nothing in it would be taken for a part of one, and replaced or deleted.
+absl::StatusOr<std::string> CacheDirectory::findForeign() const {
+  absl::StatusOr<std::optional<std::string>> text =
+      readFile(getFile("generations"));
+  if (!text.ok())
+    return text.status();
+  if (*text && removeCheck(**text))
+    return "";
+  // The list was lost, or there has never been one: the stores have to tell.
+  bool hasOurs = false;
   std::string foreign;
-  if (llvm::sys::fs::exists(getFile("locks")))
-    foreign = getFile("locks");
   // What cannot be read has to be read later as well.
   forEachGeneration(options.path, [&](uint64_t number) {
-    foreign = getGeneration(number);
+    const Owner owner = getOwner(getGeneration(number));
+    hasOurs |= owner == Owner::Us;
+    if (owner == Owner::SomebodyElse)
+      foreign = getGeneration(number);
   }).IgnoreError();
-  // A cache has these files before it has anything else, and another process may
-  // have made it one since.
-  if (foreign.empty() || isOwn())
-    return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "'", options.path, "' is not used as a cache: it has '", foreign,
-      "', and no file 'door' or 'generations', by which caches are known"));
+  if (!foreign.empty() || hasOurs)
+    return foreign;
+  if (*text && !(*text)->empty())
+    return getFile("generations");
+  // Little is lost where the guess is wrong: nothing else in it is deleted than
+  // files that are named as keys.
+  if (llvm::sys::fs::exists(getFile("locks")) &&
+      !llvm::sys::fs::exists(getFile("door")))
+    return getFile("locks");
+  return "";
 }
 
-/// Nobody else opens or changes the folder while the lock is held.
-absl::StatusOr<FileLock> CacheDirectory::enter(GiveUp giveUp) const {
+/// FailedPrecondition where the folder is somebody else's.
+absl::Status CacheDirectory::checkOwn() const {
+  absl::StatusOr<std::string> foreign = findForeign();
+  // A cache has a list before it has anything else, and another process may have
+  // made it one since.
+  if (foreign.ok() && !foreign->empty())
+    foreign = findForeign();
+  if (!foreign.ok())
+    return foreign.status();
+  if (foreign->empty())
+    return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "'", options.path, "' is not used as a cache: it has '", *foreign,
+      "', which is none of a cache's, and no valid file 'generations', by "
+      "which caches are known"));
+}
+
+/// Nobody else opens or changes the folder while the lock is held. Nothing where
+/// the folder is only read, and nobody has made the lock.
+absl::StatusOr<std::optional<FileLock>>
+CacheDirectory::enter(GiveUp giveUp) const {
   if (absl::Status status = checkFolder(); !status.ok())
     return status;
   if (absl::Status status = checkOwn(); !status.ok())
     return status;
   absl::StatusOr<FileLock> door = lockDoor(giveUp);
-  if (!door.ok() || options.readOnly || isCache(options.path))
-    return door;
-  if (absl::Status status = publish(InUse()); !status.ok())
-    return status;
-  return door;
+  if (options.readOnly && absl::IsNotFound(door.status()))
+    return std::optional<FileLock>();
+  if (!door.ok())
+    return door.status();
+  if (!options.readOnly && !isCache(options.path)) {
+    if (absl::Status status = publish(InUse()); !status.ok())
+      return status;
+  }
+  return std::optional<FileLock>(*std::move(door));
 }
 
 absl::Status CacheDirectory::checkTrust() const {
@@ -493,7 +550,7 @@ CacheDirectory::open(GiveUp giveUp) const {
         getFile("generations"), std::nullopt, nullptr, nullptr,
         /*theAwaited=*/getFile("generations"));
   }
-  absl::StatusOr<FileLock> door = enter(giveUp);
+  absl::StatusOr<std::optional<FileLock>> door = enter(giveUp);
   if (!door.ok())
     return door.status();
   absl::StatusOr<std::optional<InUse>> found = readInUse();
@@ -554,7 +611,7 @@ CacheDirectory::open(GiveUp giveUp) const {
 
 absl::StatusOr<bool> CacheDirectory::startGeneration(
     bool keepCurrent, std::optional<uint64_t> expected, GiveUp giveUp) const {
-  absl::StatusOr<FileLock> door = enter(giveUp);
+  absl::StatusOr<std::optional<FileLock>> door = enter(giveUp);
   if (!door.ok())
     return door.status();
   absl::StatusOr<std::optional<InUse>> found = readInUse();
@@ -606,8 +663,14 @@ absl::Status CacheDirectory::collectGarbage() const {
   });
   for (uint64_t number : garbage) {
     std::string path = getGeneration(number);
+    // Not what a link leads to.
+    const bool isFolder =
+        llvm::sys::fs::get_file_type(path, /*Follow=*/false) ==
+        llvm::sys::fs::file_type::directory_file;
+    if (isFolder && getOwner(path) == Owner::SomebodyElse)
+      continue;
     std::error_code error =
-        llvm::sys::fs::is_directory(path)
+        isFolder
             ? llvm::sys::fs::remove_directories(path, /*IgnoreErrors=*/false)
             : llvm::sys::fs::remove(path);
     if (error && error != std::errc::no_such_file_or_directory)

@@ -19,8 +19,10 @@
 ///     room             locked while somebody writes to a disk that is almost full
 ///     locks/<key>      locked while somebody compiles a key
 ///
-/// `generations` comes first: a folder that has any of the others and not that
-/// one belongs to somebody who means something else by them, and is left alone.
+/// `generations` comes first. Where it is lost or damaged, the folder is a cache
+/// only if each `gen.<n>` has some of the above in it, or nothing at all. Any
+/// other one that has such names belongs to somebody who means something else by
+/// them, and is left alone.
 ///
 /// A store of LLVM's only grows, and can be closed only when nobody uses what it
 /// mapped. So there are two, the current one and the one before, and when the
@@ -149,7 +151,8 @@ public:
   explicit CacheDirectory(Options theOptions)
       : options(std::move(theOptions)) {}
 
-  /// Whether there is a cache of whatever version in the folder.
+  /// Whether the folder has a list of generations, of whatever version; `open`
+  /// says whether it is one of a cache.
   static bool isCache(llvm::StringRef path);
 
   /// FailedPrecondition where the folder is there and belongs to somebody else,
@@ -185,8 +188,8 @@ public:
                                        GiveUp giveUp) const;
 
   /// Deletes the generations that are not in use, and lock files of keys that
-  /// nobody holds. Who has one open goes on with it. Nothing where the folder is
-  /// no cache.
+  /// nobody holds. Who has one open goes on with it. Folders that are only named
+  /// like generations stay. Nothing where the folder is no cache.
   absl::Status collectGarbage() const;
 
   /// Fails with ResourceExhausted unless `bytes` more can be written without a
@@ -208,8 +211,9 @@ private:
   std::string getFile(const char *name) const;
   FileLock::Presence getPresence() const;
   absl::Status checkFolder() const;
+  absl::StatusOr<std::string> findForeign() const;
   absl::Status checkOwn() const;
-  absl::StatusOr<FileLock> enter(GiveUp giveUp) const;
+  absl::StatusOr<std::optional<FileLock>> enter(GiveUp giveUp) const;
   std::string getGeneration(uint64_t number) const;
   absl::StatusOr<FileLock> lockDoor(GiveUp giveUp) const;
   absl::StatusOr<std::optional<InUse>> readInUse() const;

@@ -203,26 +203,50 @@ DiskTier::findIn(const std::shared_ptr<Generation> &generation,
   return found;
 }
 
-absl::StatusOr<TierFound> DiskTier::find(const CacheKey &key) {
-  absl::StatusOr<Directory> open = acquire();
-  if (!open.ok())
-    return open.status();
-  const Bytes bytes = mayMap() ? Bytes::Mapped : Bytes::Copied;
+absl::StatusOr<DiskTier::Found>
+DiskTier::findIn(const OpenDirectory &open, const CacheKey &key, Bytes bytes) {
   for (const std::shared_ptr<Generation> &generation :
-       {(*open)->getCurrent(), (*open)->getPrevious()}) {
+       {open.getCurrent(), open.getPrevious()}) {
     if (!generation)
       continue;
     absl::StatusOr<Found> found = findIn(generation, key, bytes);
-    if (!found.ok())
-      return found.status();
-    if (found->presence == Presence::Missing)
+    if (found.ok() && found->presence == Presence::Missing)
       continue;
-    if (found->presence == Presence::Damaged)
-      ++rejected;
-    return TierFound{std::move(found->artifact),
-                     /*isOld=*/generation == (*open)->getPrevious()};
+    if (found.ok())
+      found->isOld = generation == open.getPrevious();
+    return found;
   }
-  return TierFound();
+  return Found();
+}
+
+absl::StatusOr<DiskTier::Found> DiskTier::lookUp(const CacheKey &key,
+                                                 Bytes bytes) const {
+  // The files of a generation that others have replaced are deleted while it is
+  // open here: what is missing then is not damaged.
+  absl::Duration lookInterval = options.lookInterval;
+  absl::StatusOr<Found> found = Found();
+  for (unsigned looks = 0; looks != 2; ++looks) {
+    absl::StatusOr<Directory> open = acquire(lookInterval);
+    if (!open.ok())
+      return open.status();
+    found = findIn(**open, key, bytes);
+    if ((found.ok() && found->presence != Presence::Damaged) ||
+        !(*open)->isOutdated(absl::ZeroDuration()))
+      return found;
+    lookInterval = absl::ZeroDuration();
+  }
+  // Replaced again meanwhile.
+  return found.ok() ? Found() : found;
+}
+
+absl::StatusOr<TierFound> DiskTier::find(const CacheKey &key) {
+  absl::StatusOr<Found> found =
+      lookUp(key, mayMap() ? Bytes::Mapped : Bytes::Copied);
+  if (!found.ok())
+    return found.status();
+  if (found->presence == Presence::Damaged)
+    ++rejected;
+  return TierFound{std::move(found->artifact), found->isOld};
 }
 
 /// What `put` has to write; nothing where what is there stays.
@@ -269,27 +293,29 @@ absl::Status DiskTier::put(const CacheKey &key, const Artifact &artifact,
   // is deleted while it is written to was replaced twice meanwhile.
   absl::Status status;
   bool mayRotate = true;
+  absl::Duration lookInterval = options.lookInterval;
   for (unsigned writes = 0; writes != 2;) {
-    absl::StatusOr<Directory> open = acquire();
+    absl::StatusOr<Directory> open = acquire(lookInterval);
     if (!open.ok())
       return open.status();
     absl::StatusOr<std::optional<Plan>> planned =
         plan(**open, key, artifact, replace);
-    if (!planned.ok())
-      return planned.status();
-    if (!*planned)
+    if (planned.ok() && !*planned)
       return absl::OkStatus();
-    if (mayRotate && isFullFor(**open, **planned)) {
+    if (planned.ok() && mayRotate && isFullFor(**open, **planned)) {
       mayRotate = false;
       status = rotate((*open)->getCurrent()->getNumber());
       if (!status.ok())
         return status;
       continue;
     }
-    status = write(**open, key, **planned, replace);
+    status = planned.ok() ? write(**open, key, **planned, replace)
+                          : planned.status();
     ++writes;
     if (status.ok() || !(*open)->isOutdated(absl::ZeroDuration()))
       return status;
+    // What was open a moment ago is not believed again.
+    lookInterval = absl::ZeroDuration();
   }
   return status;
 }
@@ -373,7 +399,7 @@ DiskTier::claim(const CacheKey &key, absl::Duration limit) {
   using Clock = CondVar::Clock;
   if (options.readOnly)
     return std::unique_ptr<CompileClaim>();
-  absl::StatusOr<Directory> open = acquire();
+  absl::StatusOr<Directory> open = acquire(options.lookInterval);
   if (!open.ok())
     return open.status();
   absl::StatusOr<std::string> path = directory.getClaimPath(key.digest);
@@ -408,20 +434,10 @@ DiskTier::claim(const CacheKey &key, absl::Duration limit) {
 }
 
 absl::StatusOr<bool> DiskTier::contains(const CacheKey &key) const {
-  absl::StatusOr<Directory> open = acquire();
-  if (!open.ok())
-    return open.status();
-  for (const std::shared_ptr<Generation> &generation :
-       {(*open)->getCurrent(), (*open)->getPrevious()}) {
-    if (!generation)
-      continue;
-    absl::StatusOr<Found> found = findIn(generation, key, Bytes::Mapped);
-    if (!found.ok())
-      return found.status();
-    if (found->presence != Presence::Missing)
-      return found->presence == Presence::Valid;
-  }
-  return false;
+  absl::StatusOr<Found> found = lookUp(key, Bytes::Mapped);
+  if (!found.ok())
+    return found.status();
+  return found->presence == Presence::Valid;
 }
 
 //===----------------------------------------------------------------------===//
@@ -527,7 +543,8 @@ void DiskTier::close(const std::shared_ptr<WayHome> &wayHome,
   tier.toWorker.notifyOne();
 }
 
-absl::StatusOr<DiskTier::Directory> DiskTier::acquire() const {
+absl::StatusOr<DiskTier::Directory>
+DiskTier::acquire(absl::Duration lookInterval) const {
   if (mark.isInherited())
     return bring(Task::Open);
   Directory current;
@@ -535,7 +552,7 @@ absl::StatusOr<DiskTier::Directory> DiskTier::acquire() const {
     MutexLock lock(mutex);
     current = opened;
   }
-  if (current && !current->isOutdated(options.lookInterval))
+  if (current && !current->isOutdated(lookInterval))
     return current;
   if (absl::Status status = bring(Task::Open); !status.ok())
     return status;
@@ -830,7 +847,7 @@ absl::StatusOr<std::vector<TierEntry>> DiskTier::list(const OpenDirectory &open,
 }
 
 absl::StatusOr<std::vector<TierEntry>> DiskTier::list() const {
-  absl::StatusOr<Directory> open = acquire();
+  absl::StatusOr<Directory> open = acquire(options.lookInterval);
   if (!open.ok())
     return open.status();
   uint64_t unreadable;
@@ -838,7 +855,7 @@ absl::StatusOr<std::vector<TierEntry>> DiskTier::list() const {
 }
 
 absl::StatusOr<TierVerification> DiskTier::verify() const {
-  absl::StatusOr<Directory> open = acquire();
+  absl::StatusOr<Directory> open = acquire(options.lookInterval);
   if (!open.ok())
     return open.status();
   uint64_t unreadable;

@@ -145,6 +145,7 @@ private:
     Presence presence = Presence::Missing;
     unsigned slot = 0; ///< The last one that is taken.
     std::optional<Artifact> artifact;
+    bool isOld = false; ///< In the previous generation.
   };
 
   /// Whether an artifact keeps the store, or has bytes of its own.
@@ -168,7 +169,7 @@ private:
   explicit DiskTier(DiskTierOptions theOptions);
 
   absl::Status checkWritable(const char *what) const;
-  absl::StatusOr<Directory> acquire() const;
+  absl::StatusOr<Directory> acquire(absl::Duration lookInterval) const;
   absl::Status bring(Task task) const;
   absl::Status tooLate() const;
   absl::Status waitForWorkerLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
@@ -188,6 +189,9 @@ private:
   static absl::StatusOr<Found>
   findIn(const std::shared_ptr<Generation> &generation, const CacheKey &key,
          Bytes bytes);
+  static absl::StatusOr<Found> findIn(const OpenDirectory &directory,
+                                      const CacheKey &key, Bytes bytes);
+  absl::StatusOr<Found> lookUp(const CacheKey &key, Bytes bytes) const;
   static absl::StatusOr<std::optional<Plan>>
   plan(const OpenDirectory &directory, const CacheKey &key,
        const Artifact &artifact, bool replace);

@@ -248,10 +248,12 @@ struct CompileCacheOptions {
   /// A folder that threads, processes and runs share: a store of LLVM's CAS.
   /// Empty: none; `getDefaultCacheDirectory` is where caches usually are. It is
   /// created when it is first used, for its owner only, and is a folder of its
-  /// own: `gen.<n>` in it are deleted when they are not in use. One that has such
-  /// files, and neither the `door` nor the `generations` of a cache, is not used.
-  /// A relative path starts where the process is when it makes the cache. Not for
-  /// network file systems.
+  /// own: `gen.<n>` in it are deleted when they are not in use, but for folders
+  /// that hold something and nothing of a cache. One that has such a `gen.<n>`,
+  /// or a file of that name, or a `generations` that no cache wrote, is not used,
+  /// unless it has a valid `generations`: a damaged one is replaced where each
+  /// `gen.<n>` is a cache's. A relative path starts where the process is when it
+  /// makes the cache. Not for network file systems.
   std::string directory;
 
   /// What the folder may hold, but for what processes write at the same moment.

@@ -397,7 +397,7 @@ TEST_F(DiskFaultsTest, AFolderWithNamesOfACacheThatIsNoneIsLeftAlone) {
     std::unique_ptr<DiskTier> tier = open();
     EXPECT_THAT(tier->get(makeKey(1)),
                 StatusIs(absl::StatusCode::kFailedPrecondition,
-                         "no file 'door' or 'generations'"));
+                         "no valid file 'generations'"));
     EXPECT_FALSE(tier->put(makeKey(1), makeArtifact(1, 10), false).ok());
     EXPECT_FALSE(tier->clear().ok());
     EXPECT_THAT(tier->collectGarbage(), IsOk());
@@ -407,6 +407,79 @@ TEST_F(DiskFaultsTest, AFolderWithNamesOfACacheThatIsNoneIsLeftAlone) {
     EXPECT_TRUE(eventually([&] { return tier->get(makeKey(1)).ok(); }));
     EXPECT_EQ(useAll(*tier), Fine);
   }
+}
+
+/// Whether nobody uses or changes the folder, which is somebody else's.
+void expectLeftAlone(const DiskTierOptions &options, const fs::path &folder) {
+  fs::permissions(folder, fs::perms::owner_all);
+  const auto before = treeOf(folder);
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(tier, DiskTier::create(options));
+  EXPECT_THAT(tier->get(makeKey(1)),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "which is none of a cache's"));
+  EXPECT_FALSE(tier->put(makeKey(1), makeArtifact(1, 10), false).ok());
+  EXPECT_FALSE(tier->clear().ok());
+  EXPECT_EQ(tier->collectGarbage().ok(), !options.readOnly);
+  EXPECT_EQ(treeOf(folder), before);
+}
+
+TEST_F(DiskFaultsTest, AForeignTextNamedAsTheListOfACacheIsLeftAlone) {
+  fs::create_directory(folder);
+  std::ofstream(folder / "generations") << "Generation list of my family";
+  expectLeftAlone(getOptions(), folder);
+
+  fs::create_directories(folder / "gen.1");
+  fs::create_directories(folder / "gen.7");
+  std::ofstream(folder / "gen.1" / "data") << "precious";
+  expectLeftAlone(getOptions(), folder);
+  DiskTierOptions options = getOptions();
+  options.readOnly = true;
+  expectLeftAlone(options, folder);
+}
+
+TEST_F(DiskFaultsTest, AForeignFileNamedAsTheLockOfACacheMakesNoCache) {
+  fs::create_directories(folder / "gen.1");
+  std::ofstream(folder / "gen.1" / "data") << "precious";
+  std::ofstream(folder / "door") << "of somebody else";
+  expectLeftAlone(getOptions(), folder);
+}
+
+TEST_F(DiskFaultsTest, ACacheThatLostItsListIsLeftAloneWithAForeignFolder) {
+  fill();
+  fs::create_directory(folder / "gen.7");
+  std::ofstream(folder / "gen.7" / "data") << "precious";
+  fs::remove(folder / "generations");
+  expectLeftAlone(getOptions(), folder);
+  fs::remove(folder / "gen.7" / "data");
+  EXPECT_EQ(useAll(*open()), Fine);
+}
+
+TEST_F(DiskFaultsTest, ACacheThatLostItsListAndItsStoresGoesOn) {
+  fill();
+  fs::create_directory(folder / "locks");
+  fs::remove(folder / "generations");
+  fs::remove_all(folder / "gen.1");
+  EXPECT_EQ(useAll(*open()), Fine);
+}
+
+TEST_F(DiskFaultsTest, FoldersThatAreOnlyNamedLikeStoresAreNotDeleted) {
+  const fs::path precious = temporary.get() / "precious";
+  fill();
+  fs::create_directory(folder / "gen.7");
+  std::ofstream(folder / "gen.7" / "data") << "precious";
+  fs::create_directory(precious);
+  std::ofstream(precious / "users") << "precious";
+  fs::create_directory_symlink(precious, folder / "gen.8");
+  fs::create_directory(folder / "gen.9");
+
+  std::unique_ptr<DiskTier> tier = open();
+  EXPECT_THAT(tier->clear(), IsOk());
+  EXPECT_THAT(tier->collectGarbage(), IsOk());
+  EXPECT_EQ(useAll(*tier), Fine);
+  EXPECT_EQ(readFile(folder / "gen.7" / "data"), "precious");
+  EXPECT_EQ(readFile(precious / "users"), "precious");
+  for (const char *name : {"gen.1", "gen.8", "gen.9"})
+    EXPECT_FALSE(fs::exists(folder / name)) << name;
 }
 
 TEST_F(DiskFaultsTest, WhoWasKilledBeforeTheFirstStoreLeavesACache) {
@@ -519,6 +592,38 @@ TEST_F(DiskFaultsTest, WhoOnlyReadsLeavesADamagedStoreToOthers) {
   EXPECT_EQ(after, before);
 
   EXPECT_EQ(useAllInChild(), Fine);
+  EXPECT_TRUE(getFrom(*reader, makeKey(1)));
+}
+
+TEST_F(DiskFaultsTest, WhoOnlyReadsNeedsNoLockThatNobodyHasMade) {
+  fill();
+  fs::remove(folder / "door");
+  const auto before = treeWithoutNotes(folder);
+  DiskTierOptions options = getOptions();
+  options.readOnly = true;
+  {
+    std::unique_ptr<DiskTier> reader = open(options);
+    EXPECT_TRUE(getFrom(*reader, makeKey(1)));
+    CTXPOOL_ASSERT_OK_AND_ASSIGN(verified, reader->verify());
+    EXPECT_EQ(verified.entries, entries);
+  }
+  EXPECT_EQ(treeWithoutNotes(folder), before);
+}
+
+TEST_F(DiskFaultsTest, WhoOnlyReadsTakesAListAloneForAnEmptyCache) {
+  fs::create_directory(folder);
+  fs::permissions(folder, fs::perms::owner_all);
+  std::ofstream(folder / "generations")
+      << withCheck("scheme 1\ncurrent 0\nprevious 0\n");
+  const auto before = treeOf(folder);
+  DiskTierOptions options = getOptions();
+  options.readOnly = true;
+  std::unique_ptr<DiskTier> reader = open(options);
+  EXPECT_FALSE(getFrom(*reader, makeKey(1)));
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(listed, reader->list());
+  EXPECT_TRUE(listed.empty());
+  EXPECT_EQ(treeOf(folder), before);
+  fill();
   EXPECT_TRUE(getFrom(*reader, makeKey(1)));
 }
 

@@ -138,6 +138,59 @@ TEST_F(DiskTierTest, ClearForgetsEverythingAlsoForOthers) {
   EXPECT_TRUE(isArtifact(*getFrom(*one, makeKey(1)), 5, 10));
 }
 
+/// From now on it believes in what it has open, for its `lookInterval`.
+void openAndLook(DiskTier &tier) {
+  for (unsigned round = 0; round < 2; ++round)
+    EXPECT_FALSE(getFrom(tier, makeKey(1000)));
+}
+
+TEST_F(DiskTierTest, WhatAnotherOneClearedIsNotDamaged) {
+  DiskTierOptions options = getOptions();
+  options.lookInterval = absl::Hours(1);
+  std::unique_ptr<DiskTier> other = open();
+  // Large ones have files of their own, which are deleted.
+  ASSERT_THAT(other->put(makeKey(1), makeArtifact(1, 100000), false), IsOk());
+  std::unique_ptr<DiskTier> reader = open(options);
+  openAndLook(*reader);
+  ASSERT_THAT(other->clear(), IsOk());
+
+  EXPECT_FALSE(getFrom(*reader, makeKey(1)));
+  EXPECT_EQ(reader->getStats().rejected, 0u);
+}
+
+TEST_F(DiskTierTest, WhatAnotherOneReplacedIsFoundWhereItIsByNow) {
+  DiskTierOptions options = getOptions();
+  options.lookInterval = absl::Hours(1);
+  std::unique_ptr<DiskTier> other = open();
+  ASSERT_THAT(other->put(makeKey(1), makeArtifact(1, 100000), false), IsOk());
+  std::unique_ptr<DiskTier> reader = open(options);
+  std::unique_ptr<DiskTier> compiler = open(options);
+  openAndLook(*reader);
+  openAndLook(*compiler);
+  ASSERT_THAT(other->clear(), IsOk());
+  ASSERT_THAT(other->put(makeKey(1), makeArtifact(3, 100000), false), IsOk());
+
+  std::optional<Artifact> found = getFrom(*reader, makeKey(1));
+  EXPECT_TRUE(found && isArtifact(*found, 3, 100000));
+  EXPECT_EQ(reader->getStats().rejected, 0u);
+  CTXPOOL_ASSERT_OK_AND_ASSIGN(
+      claim, compiler->claim(makeKey(1), absl::InfiniteDuration()));
+  EXPECT_FALSE(claim) << "somebody has compiled it";
+}
+
+TEST_F(DiskTierTest, WhatIsPutAfterAnotherOneClearedIsStored) {
+  DiskTierOptions options = getOptions();
+  options.lookInterval = absl::Hours(1);
+  std::unique_ptr<DiskTier> other = open();
+  std::unique_ptr<DiskTier> writer = open(options);
+  openAndLook(*writer);
+  ASSERT_THAT(other->clear(), IsOk());
+
+  ASSERT_THAT(writer->put(makeKey(1), makeArtifact(1, 100000), false), IsOk());
+  std::optional<Artifact> found = getFrom(*other, makeKey(1));
+  EXPECT_TRUE(found && isArtifact(*found, 1, 100000));
+}
+
 //===----------------------------------------------------------------------===//
 // The bound
 //===----------------------------------------------------------------------===//
