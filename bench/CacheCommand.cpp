@@ -10,6 +10,7 @@
 #include "bench/CommandLine.h"
 #include "bench/Commands.h"
 #include "bench/CompileMode.h"
+#include "bench/CrashGuard.h"
 #include "bench/Environment.h"
 #include "bench/ModuleParser.h"
 #include "bench/ModuleSource.h"
@@ -22,6 +23,7 @@
 #include "context_pool/Fingerprint.h"
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "mlir/IR/DialectRegistry.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/STLExtras.h"
@@ -151,6 +153,11 @@ explainModule(const ModuleSource &source,
   absl::StatusOr<ResolvedRecipe> resolved = ResolvedRecipe::create(recipe);
   if (!resolved.ok())
     return resolved.status();
+  // A recipe may be of other operations, and a service's is of modules.
+  if (absl::Status status = checkRunsOnModules(recipe.pipeline); !status.ok())
+    return absl::Status(
+        status.code(),
+        absl::StrCat("pipeline '", recipe.pipeline, "': ", status.message()));
   return ExplainedKey{source.name, resolved->makeKey(*digest).digest.toHex(),
                       resolved->explainKey(*digest)};
 }
@@ -273,12 +280,20 @@ static int runExplain(int argc, char **argv) {
       !reportFlag.canWrite())
     return exitUsage;
 
+  std::optional<detail::CrashHandlers> handlers = installCrashHandlers();
+  if (!handlers)
+    return exitUsage;
+
   std::vector<ExplainedKey> keys;
   // The parser recurses.
   int status = runOnLargeStack(
       [&]() -> int {
         for (const std::string &file : explainFiles) {
-          absl::StatusOr<ExplainedKey> key = explain(file, registry);
+          absl::StatusOr<ExplainedKey> key = absl::UnknownError("");
+          if (absl::Status status =
+                  runGuarded([&] { key = explain(file, registry); });
+              !status.ok())
+            key = status;
           if (!key.ok()) {
             printError(nameFile(file == "-" ? "<stdin>" : file,
                                 std::string(key.status().message())));

@@ -88,8 +88,9 @@ absl::StatusOr<CompileCacheOptions> CacheFlags::getOptions() const {
 }
 
 CacheStoreFlags::CacheStoreFlags(cl::SubCommand &command,
-                                 cl::OptionCategory &category, Stores stores)
-    : stores(stores),
+                                 cl::OptionCategory &category, Stores stores,
+                                 Access access)
+    : stores(stores), access(access),
       directory("directory", cl::sub(command), cl::cat(category),
                 cl::value_desc("folder"),
                 cl::desc("Folder of the cache (default: CTXPOOL_DIR, or\n"
@@ -119,7 +120,14 @@ absl::StatusOr<CompileCacheOptions> CacheStoreFlags::getOptions() const {
   if (hasRemote && remote.empty() && options->remote.empty())
     return absl::InvalidArgumentError(
         "--remote= names no server, nor does CTXPOOL_REMOTE");
-  options->mode = CompileCacheOptions::Mode::ReadWrite;
+  using Mode = CompileCacheOptions::Mode;
+  if (access == Access::Reads)
+    options->mode = Mode::ReadWrite;
+  else if (options->mode == Mode::ReadOnly || options->mode == Mode::Off)
+    return absl::FailedPreconditionError(absl::StrCat(
+        "CTXPOOL_MODE: '", getCacheModeName(options->mode).str(),
+        "' lets no cache be changed, which this command does; expected "
+        "read-write or recompute"));
   // What a variable says is not looked after, or cleared, unless asked for.
   if (!hasRemote)
     options->remote.clear();

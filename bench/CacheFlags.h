@@ -54,6 +54,9 @@ private:
 /// `--remote`.
 class CacheStoreFlags {
 public:
+  /// What a command does to the cache.
+  enum class Access { Reads, Changes };
+
   enum class Stores {
     DirectoryOnly, ///< There is nothing to do on a server: `--remote` is an
                    ///< error that says why.
@@ -61,17 +64,21 @@ public:
   };
 
   CacheStoreFlags(llvm::cl::SubCommand &command,
-                  llvm::cl::OptionCategory &category, Stores stores);
+                  llvm::cl::OptionCategory &category, Stores stores,
+                  Access access);
 
-  /// What the environment says, but the mode, of the folder and the server that
-  /// the command line names. Where it names none, of the default folder.
+  /// What the environment says of the folder and the server that the command
+  /// line names. Where it names none, of the default folder. The mode is that of
+  /// the environment for commands that change something, and else read-write.
   ///
   /// Errors: those of `CacheFlags::getOptions`; FailedPrecondition also where
-  ///         there is no default folder.
+  ///         there is no default folder, or the environment's mode lets nothing
+  ///         be changed and the command would.
   absl::StatusOr<CompileCacheOptions> getOptions() const;
 
 private:
   const Stores stores;
+  const Access access;
   llvm::cl::opt<std::string> directory, remote;
 };
 

@@ -48,9 +48,9 @@ namespace {
 class StoreCommand {
 public:
   StoreCommand(const char *theName, const char *summary,
-               CacheStoreFlags::Stores stores)
+               CacheStoreFlags::Stores stores, CacheStoreFlags::Access access)
       : name(theName), title("Options of " + name), command(name, summary),
-        category(title), storeFlags(command, category, stores),
+        category(title), storeFlags(command, category, stores, access),
         reportFlag(command, category) {}
 
   /// Returns what the process has to exit with, after an error was printed.
@@ -185,7 +185,8 @@ static void printEntries(llvm::ArrayRef<TierEntry> entries, Place place) {
 //===----------------------------------------------------------------------===//
 
 static StoreCommand statsCommand("cache stats", "print how much a cache holds",
-                                 CacheStoreFlags::Stores::DirectoryAndRemote);
+                                 CacheStoreFlags::Stores::DirectoryAndRemote,
+                                 CacheStoreFlags::Access::Reads);
 
 namespace {
 struct FolderStats {
@@ -338,7 +339,8 @@ answer.
 //===----------------------------------------------------------------------===//
 
 static StoreCommand verifyCommand("cache verify", "read all that a cache holds",
-                                  CacheStoreFlags::Stores::DirectoryAndRemote);
+                                  CacheStoreFlags::Stores::DirectoryAndRemote,
+                                  CacheStoreFlags::Access::Reads);
 
 static absl::StatusOr<TierVerification> verifyFolder() {
   if (!verifyCommand.hasFolder())
@@ -424,7 +426,8 @@ not to be trusted.
 //===----------------------------------------------------------------------===//
 
 static StoreCommand listCommand("cache list", "print what a cache holds",
-                                CacheStoreFlags::Stores::DirectoryAndRemote);
+                                CacheStoreFlags::Stores::DirectoryAndRemote,
+                                CacheStoreFlags::Access::Reads);
 
 static absl::StatusOr<std::vector<TierEntry>> listServer() {
   absl::StatusOr<std::unique_ptr<RemoteTier>> tier = listCommand.openRemote();
@@ -481,7 +484,8 @@ checks.
 //===----------------------------------------------------------------------===//
 
 static StoreCommand gcCommand("cache gc", "delete what is not in use",
-                              CacheStoreFlags::Stores::DirectoryOnly);
+                              CacheStoreFlags::Stores::DirectoryOnly,
+                              CacheStoreFlags::Access::Changes);
 
 /// What the files take on the disk, holes not counted.
 static uint64_t measureFiles(const std::string &directory) {
@@ -504,7 +508,7 @@ int bench::runCacheGc(int argc, char **argv) {
   static constexpr llvm::StringLiteral explanation = R"(
 Deletes stores that newer ones have replaced, and locks of processes that were killed.
 Caches do so by themselves when they open the folder or run out of room. What a cache
-would find stays.
+would find stays. Refused where CTXPOOL_MODE is read-only or off.
 
 A server needs no such command: it deletes by itself what has expired and, by its
 maxmemory-policy, what it has no room for.
@@ -544,14 +548,15 @@ maxmemory-policy, what it has no room for.
 //===----------------------------------------------------------------------===//
 
 static StoreCommand clearCommand("cache clear", "delete all that a cache holds",
-                                 CacheStoreFlags::Stores::DirectoryAndRemote);
+                                 CacheStoreFlags::Stores::DirectoryAndRemote,
+                                 CacheStoreFlags::Access::Changes);
 
 int bench::runCacheClear(int argc, char **argv) {
   static constexpr llvm::StringLiteral explanation = R"(
 Clears the folder, or the server, or both where both are given. Of a server, all
 artifacts that were written with the secret in CTXPOOL_REMOTE_SECRET, by whatever
 machine, and nothing else. Caches that are open notice within moments; what they have
-in memory stays.
+in memory stays. Refused where CTXPOOL_MODE is read-only or off.
 )";
   if (std::optional<int> status = clearCommand.parse(argc, argv, explanation))
     return *status;

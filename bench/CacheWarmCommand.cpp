@@ -47,7 +47,8 @@ static cl::OptionCategory category("Options of cache warm");
 static cl::list<std::string> files(cl::Positional, cl::sub(warmCommand),
                                    cl::cat(category), cl::desc("FILES..."));
 static CacheStoreFlags storeFlags(warmCommand, category,
-                                  CacheStoreFlags::Stores::DirectoryAndRemote);
+                                  CacheStoreFlags::Stores::DirectoryAndRemote,
+                                  CacheStoreFlags::Access::Changes);
 static PipelineFlags
     pipelineFlags(warmCommand, category,
                   "overrides the one that a file names in its first\n"
@@ -65,7 +66,8 @@ static constexpr llvm::StringLiteral explanation = R"(
 FILES are .mlir text or .mlirbc bytecode, folders of them (searched recursively), or -
 for standard input. Each is compiled as a compile service with this recipe does it,
 unless the cache has it already, and kept where --directory and --remote say: where
-both are given in both, whichever had it.
+both are given in both, whichever had it. Where CTXPOOL_MODE is recompute, all are
+compiled and replace what is there; read-only and off are refused.
 
 Exits with 1 where a file was not compiled or could not be kept.
 )";

@@ -18,6 +18,7 @@
 #include "llvm/Support/Format.h"
 #include "llvm/Support/Path.h"
 
+#include <algorithm>
 #include <fcntl.h>
 #include <optional>
 #include <string>
@@ -34,23 +35,39 @@ void bench::printCommands(llvm::raw_ostream &stream,
            << "\n";
 }
 
-std::string bench::hidePasswords(llvm::StringRef text) {
+/// Where the next URL of a Redis server has its user and password, or `npos`. What
+/// a URL looks like, which messages say, has none.
+static size_t findUserInfo(llvm::StringRef text) {
+  size_t first = llvm::StringRef::npos;
   for (llvm::StringRef scheme : {"redis://", "rediss://"}) {
     size_t begin = text.find(scheme);
-    // What a URL looks like, which messages say, has none.
     while (begin != llvm::StringRef::npos &&
            text.substr(begin + scheme.size()).starts_with("[user:password@]"))
       begin = text.find(scheme, begin + scheme.size());
-    // A password that was not encoded may have anything in it, this too.
-    size_t end = text.rfind('@');
-    if (begin == llvm::StringRef::npos || end == llvm::StringRef::npos ||
-        end < begin)
-      continue;
-    return (text.take_front(begin + scheme.size()) + "***" +
-            text.drop_front(end))
-        .str();
+    if (begin != llvm::StringRef::npos)
+      first = std::min(first, begin + scheme.size());
   }
-  return text.str();
+  return first;
+}
+
+std::string bench::hidePasswords(llvm::StringRef text) {
+  std::string shown;
+  size_t begin;
+  while ((begin = findUserInfo(text)) != llvm::StringRef::npos) {
+    shown += text.take_front(begin);
+    text = text.drop_front(begin);
+    // A password that was not encoded may have anything in it, quotes, white
+    // space and this too: only another URL, or what one looks like, ends it.
+    llvm::StringRef urls = text.take_front(text.find("://[user:password@]"));
+    size_t end = urls.take_front(findUserInfo(urls)).rfind('@');
+    if (end == llvm::StringRef::npos)
+      end = urls.rfind('@');
+    if (end == llvm::StringRef::npos)
+      break;
+    shown += "***";
+    text = text.drop_front(end);
+  }
+  return shown + text.str();
 }
 
 void bench::printError(const llvm::Twine &message) {

@@ -38,8 +38,8 @@ struct Command {
 /// Prints the commands, one on a line.
 void printCommands(llvm::raw_ostream &stream, llvm::ArrayRef<Command> commands);
 
-/// `text` with what stands before the host in a URL of a Redis server replaced by
-/// `***`.
+/// `text` with what stands before the host in each URL of a Redis server replaced
+/// by `***`.
 std::string hidePasswords(llvm::StringRef text);
 
 /// Prints `ctxpool-bench: error: <message>` to stderr, without passwords.

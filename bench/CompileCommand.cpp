@@ -35,7 +35,9 @@
 #include "llvm/Support/FormatVariadic.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -141,7 +143,8 @@ process of its own that serves one mode's requests, live modules included.
 A fresh mode makes everything anew for each request, the code generator too. With
 fewer than 100 % duplicates, requests bring the modules of FILES with a number in
 their attribute llvm.ident, which no compiler minds and all results hold: 0 for
-those that repeat, and each other number once. With --output=llvmir or object, the
+those that repeat, and each other number once; where a folder or a server keeps
+results, from another number on in each run. With --output=llvmir or object, the
 pipelines have to end in the LLVM dialect; of the bundled modules, the GPU kernels,
 which no code for this machine can be made of, are left out.
 
@@ -656,6 +659,16 @@ static llvm::json::Object makeJson(const CompileRunOutcome &outcome,
 // The command
 //===----------------------------------------------------------------------===//
 
+/// Where the numbers of new modules begin. What outlives the process knows those
+/// of earlier ones; without it, a run is to be like any other.
+static uint64_t chooseVariantsBegin(const CompileCacheOptions &cache) {
+  if (cache.directory.empty() && cache.remote.empty())
+    return 0;
+  std::random_device random;
+  std::uniform_int_distribution<uint64_t> numbers(0, UINT64_MAX / 2);
+  return numbers(random);
+}
+
 static CompileRunOptions makeRunOptions(const mlir::DialectRegistry &registry,
                                         CompileCacheOptions cache,
                                         size_t moduleCount) {
@@ -674,6 +687,7 @@ static CompileRunOptions makeRunOptions(const mlir::DialectRegistry &registry,
       options.modes.push_back(name.str());
   if (duplicatePercent.getNumOccurrences()) {
     options.duplicates = duplicatePercent;
+    options.variantsBegin = chooseVariantsBegin(options.setup.cache);
     options.bringLive = findCompileInput(inputName) == CompileInput::Module;
   }
   options.requests = requestCount;

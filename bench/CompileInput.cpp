@@ -49,8 +49,6 @@ static bool isAsWanted(const ModuleSource &source, CompileInput input) {
 static absl::Status convert(ModuleSource &source, CompileInput input,
                             const mlir::DialectRegistry &registry,
                             bool allowUnregisteredDialects) {
-  // Outlives the module, which may refer to it.
-  std::unique_ptr<llvm::MemoryBuffer> replaced;
   absl::StatusOr<LoadedModule> loaded =
       loadModule(source, registry, allowUnregisteredDialects);
   if (!loaded.ok())
@@ -67,14 +65,13 @@ static absl::Status convert(ModuleSource &source, CompileInput input,
         serialize(loaded->module->getOperation());
     if (!bytes.ok())
       return bytes.status();
-    replaced = std::exchange(source.bytes,
-                             copyAligned(bytes->getBytes(), source.name));
+    source.bytes = copyAligned(bytes->getBytes(), source.name);
     return absl::OkStatus();
   }
   std::string text;
   llvm::raw_string_ostream stream(text);
   loaded->module->print(stream, mlir::OpPrintingFlags().enableDebugInfo());
-  replaced = std::exchange(source.bytes, copyAligned(text, source.name));
+  source.bytes = copyAligned(text, source.name);
   return absl::OkStatus();
 }
 

@@ -319,7 +319,7 @@ Request Measurement::getRequest(size_t number) const {
   const size_t newPercent = getNewPercent();
   size_t newBefore = number * newPercent / 100;
   if ((number + 1) * newPercent / 100 > newBefore)
-    return {newBefore % sources.size(), newBefore + 1};
+    return {newBefore % sources.size(), options.variantsBegin + newBefore + 1};
   return {(number - newBefore) % sources.size(), 0};
 }
 

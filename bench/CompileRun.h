@@ -37,6 +37,10 @@ struct CompileRunOptions {
   /// sources as they are, over and over.
   std::optional<unsigned> duplicates;
 
+  /// The number behind which those of the new modules begin. It has to differ
+  /// from run to run where a cache outlives one, which would know them.
+  uint64_t variantsBegin = 0;
+
   /// With `duplicates`: whether requests bring live modules, each in a context of
   /// its own, made before it is measured.
   bool bringLive = false;

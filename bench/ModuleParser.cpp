@@ -10,6 +10,7 @@
 
 #include "bench/CrashGuard.h"
 #include "context_pool/ModuleTransfer.h"
+#include "context_pool/ir/TextCheck.h"
 
 #include "absl/status/status.h"
 #include "mlir/Bytecode/BytecodeReader.h"
@@ -114,6 +115,9 @@ bench::parseModule(const llvm::MemoryBuffer &bytes, MLIRContext &context,
       return op.status();
     module = wrap(*std::move(op), bytes.getBufferIdentifier());
   } else {
+    if (absl::Status status = ctxpool::detail::checkText(bytes.getBuffer());
+        !status.ok())
+      return status;
     module = parseText(bytes, context, verify);
   }
   if (module)
@@ -122,15 +126,17 @@ bench::parseModule(const llvm::MemoryBuffer &bytes, MLIRContext &context,
   return absl::InvalidArgumentError(reason.empty() ? "MLIR gave no reason"
                                                    : reason);
 }
-static absl::StatusOr<LoadedModule> load(const llvm::MemoryBuffer &bytes,
-                                         const DialectRegistry &registry,
-                                         bool allowUnregisteredDialects) {
+
+static absl::StatusOr<LoadedModule>
+load(std::shared_ptr<const llvm::MemoryBuffer> bytes,
+     const DialectRegistry &registry, bool allowUnregisteredDialects) {
   LoadedModule loaded;
+  loaded.bytes = std::move(bytes);
   loaded.context =
       std::make_unique<MLIRContext>(registry, MLIRContext::Threading::DISABLED);
   loaded.context->allowUnregisteredDialects(allowUnregisteredDialects);
   absl::StatusOr<OwningOpRef<ModuleOp>> module =
-      parseModule(bytes, *loaded.context, /*verify=*/true);
+      parseModule(*loaded.bytes, *loaded.context, /*verify=*/true);
   if (!module.ok())
     return module.status();
   loaded.module = *std::move(module);
@@ -144,7 +150,7 @@ absl::StatusOr<LoadedModule> bench::loadModule(const ModuleSource &source,
     return absl::NotFoundError(source.error);
   absl::StatusOr<LoadedModule> loaded = absl::UnknownError("");
   if (absl::Status status = runGuarded([&] {
-        loaded = load(*source.bytes, registry, allowUnregisteredDialects);
+        loaded = load(source.bytes, registry, allowUnregisteredDialects);
       });
       !status.ok())
     return status;

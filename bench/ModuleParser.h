@@ -58,10 +58,11 @@ std::string formatDiagnostics(llvm::ArrayRef<CapturedDiagnostic> diagnostics);
 
 /// The module in `bytes`, text or bytecode. What is not a module at the top is
 /// wrapped in one. Resources alias `bytes`, which has to outlive the module.
-/// Bytecode is checked before MLIR reads it, as `deserialize` does.
+/// Both are checked before MLIR reads them, as `ContextLease::parse` does.
 ///
 /// Diagnostics are in the status and reach no other handler.
-/// Errors: InvalidArgument - it is not a module; the message has MLIR's.
+/// Errors: InvalidArgument - it is not a module; the message has MLIR's. Or MLIR
+///                           would not survive it.
 ///         ResourceExhausted - as of `deserialize`.
 absl::StatusOr<mlir::OwningOpRef<mlir::ModuleOp>>
 parseModule(const llvm::MemoryBuffer &bytes, mlir::MLIRContext &context,
@@ -69,6 +70,8 @@ parseModule(const llvm::MemoryBuffer &bytes, mlir::MLIRContext &context,
 
 /// A module in a context of its own, into which dialects are loaded on demand.
 struct LoadedModule {
+  /// What resources of the module alias. Ahead of the context, which goes first.
+  std::shared_ptr<const llvm::MemoryBuffer> bytes;
   std::unique_ptr<mlir::MLIRContext> context;
   mlir::OwningOpRef<mlir::ModuleOp> module;
 };

@@ -29,8 +29,9 @@ struct ModuleSource {
   std::string name;
 
   /// Aligned as MLIR's reader wants it, whatever resources in bytecode ask for,
-  /// and followed by a zero byte. Null where the file could not be read.
-  std::unique_ptr<llvm::MemoryBuffer> bytes;
+  /// and followed by a zero byte. Null where the file could not be read. Shared
+  /// with the modules that were loaded from them, whose resources alias them.
+  std::shared_ptr<const llvm::MemoryBuffer> bytes;
 
   /// The same module, in a context that is only read: what a front end hands
   /// over. Null where requests bring the bytes.

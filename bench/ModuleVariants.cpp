@@ -57,22 +57,18 @@ static absl::Status numberSource(ModuleSource &source,
       mlir::LLVM::LLVMDialect::getIdentAttrName(),
       mlir::Builder(module.getContext()).getStringAttr(makeMark(0)));
 
-  // The module may refer to the bytes, which go when it is gone.
-  std::unique_ptr<llvm::MemoryBuffer> bytes;
   if (mlir::isBytecode(source.bytes->getMemBufferRef())) {
     absl::StatusOr<SerializedModule> written = serialize(module);
     if (!written.ok())
       return written.status();
-    bytes = copyAligned(written->getBytes(), source.name);
+    source.bytes = copyAligned(written->getBytes(), source.name);
   } else {
     std::string text;
     llvm::raw_string_ostream stream(text);
     module->print(stream, mlir::OpPrintingFlags().enableDebugInfo(
                               source.bytes->getBuffer().contains("loc(")));
-    bytes = copyAligned(text, source.name);
+    source.bytes = copyAligned(text, source.name);
   }
-  loaded->module = nullptr;
-  source.bytes = std::move(bytes);
   return absl::OkStatus();
 }
 

@@ -12,6 +12,7 @@
 #include "bench/Registration.h"
 #include "context_pool/support/Pipeline.h"
 
+#include "absl/strings/str_cat.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/DialectRegistry.h"
 #include "mlir/Pass/PassManager.h"
@@ -34,6 +35,18 @@ PipelineFlags::PipelineFlags(cl::SubCommand &command,
                   cl::value_desc("so"),
                   cl::desc("Load passes from a plugin library")) {}
 
+absl::Status bench::checkRunsOnModules(llvm::StringRef pipeline) {
+  absl::StatusOr<mlir::OpPassManager> parsed = detail::parsePipeline(pipeline);
+  if (!parsed.ok())
+    return parsed.status();
+  llvm::StringRef anchor = parsed->getOpAnchorName();
+  if (anchor != mlir::ModuleOp::getOperationName() &&
+      anchor != mlir::OpPassManager::getAnyOpAnchorName())
+    return absl::InvalidArgumentError(absl::StrCat(
+        "'", anchor.str(), "' is its anchor, expected builtin.module"));
+  return absl::OkStatus();
+}
+
 int PipelineFlags::setUp(mlir::DialectRegistry &registry,
                          llvm::StringRef command) const {
   if (pipeline.getNumOccurrences() && pipeline.empty())
@@ -43,16 +56,11 @@ int PipelineFlags::setUp(mlir::DialectRegistry &registry,
     return exitFailure;
   if (pipeline.empty())
     return exitSuccess;
-  absl::StatusOr<mlir::OpPassManager> parsed = detail::parsePipeline(pipeline);
-  if (!parsed.ok())
-    return usageError(
-        "--pass-pipeline: " + std::string(parsed.status().message()), command);
-  llvm::StringRef anchor = parsed->getOpAnchorName();
-  if (use == Use::RunsOnModules &&
-      anchor != mlir::ModuleOp::getOperationName() &&
-      anchor != mlir::OpPassManager::getAnyOpAnchorName())
-    return usageError("--pass-pipeline: '" + anchor +
-                          "' is its anchor, expected builtin.module",
+  absl::Status status = use == Use::RunsOnModules
+                            ? checkRunsOnModules(pipeline)
+                            : detail::parsePipeline(pipeline).status();
+  if (!status.ok())
+    return usageError("--pass-pipeline: " + std::string(status.message()),
                       command);
   return exitSuccess;
 }

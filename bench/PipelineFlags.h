@@ -9,6 +9,7 @@
 #ifndef CONTEXT_POOL_BENCH_PIPELINEFLAGS_H
 #define CONTEXT_POOL_BENCH_PIPELINEFLAGS_H
 
+#include "absl/status/status.h"
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/CommandLine.h"
 
@@ -19,6 +20,11 @@ class DialectRegistry;
 } // namespace mlir
 
 namespace ctxpool::bench {
+
+/// Whether `pipeline` can run on modules, as compile services want it.
+///
+/// Errors: InvalidArgument - it has another anchor, or is no pipeline.
+absl::Status checkRunsOnModules(llvm::StringRef pipeline);
 
 /// The options of commands that know a pipeline, and plugins for it.
 class PipelineFlags {

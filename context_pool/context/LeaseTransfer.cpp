@@ -13,6 +13,7 @@
 #include "context_pool/context/PooledContext.h"
 #include "context_pool/ir/OperationCopier.h"
 #include "context_pool/ir/SerializedStorage.h"
+#include "context_pool/ir/TextCheck.h"
 #include "context_pool/ir/Translator.h"
 
 #include "absl/strings/str_cat.h"
@@ -20,7 +21,6 @@
 #include "mlir/IR/AsmState.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/Parser/Parser.h"
-#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/MemoryBuffer.h"
 
 #include <algorithm>
@@ -32,52 +32,6 @@
 using namespace ctxpool;
 using namespace ctxpool::detail;
 using namespace mlir;
-
-/// Whether MLIR's text has a resource of a dialect whose first four bytes, which
-/// are its alignment, are zero.
-static bool hasResourceOfNoAlignment(llvm::StringRef text) {
-  constexpr llvm::StringLiteral noAlignment("\"0x00000000");
-  // Of nearly all text, this is all that is asked.
-  if (!text.contains(noAlignment))
-    return false;
-  // `{-# dialect_resources: { dialect: { key: "0x..." } } #-}`: how deep the
-  // braces nest within the marks, and whether the outermost key is that one.
-  bool isMetadata = false, isResources = false, isValue = false;
-  size_t depth = 0;
-  while (!text.empty()) {
-    size_t size = 1;
-    if (text.starts_with("//")) {
-      size = text.find('\n');
-    } else if (text.front() == '"') {
-      if (isResources && isValue && text.starts_with(noAlignment))
-        return true;
-      while (size < text.size() && text[size] != '"')
-        size += text[size] == '\\' ? 2 : 1;
-      ++size;
-    } else if (!isMetadata) {
-      isMetadata = text.starts_with("{-#");
-      depth = 0;
-      size = isMetadata ? 3 : text.find_first_of("\"/{", 1);
-    } else if (text.starts_with("#-}")) {
-      isMetadata = isResources = isValue = false;
-      size = 3;
-    } else if (text.front() == '{' || text.front() == '}') {
-      depth += text.front() == '{' ? 1 : -1;
-      isResources &= depth != 0;
-      isValue = false;
-    } else if (text.front() == ':' || text.front() == ',') {
-      isValue = text.front() == ':';
-    } else if (llvm::isAlpha(text.front())) {
-      llvm::StringRef word = text.take_while(
-          [](char c) { return llvm::isAlnum(c) || c == '_' || c == '.'; });
-      if (depth == 0)
-        isResources = word == "dialect_resources";
-      size = word.size();
-    }
-    text = text.drop_front(std::min(size, text.size()));
-  }
-  return false;
-}
 
 /// What stays of `bytes` that were brought into a context, of which `blobBytes`
 /// are in resource blobs: these go when the lease ends.
@@ -143,9 +97,8 @@ static absl::StatusOr<OwningOpRef<ModuleOp>> parseText(llvm::StringRef text,
                                                        llvm::StringRef name,
                                                        MLIRContext &context,
                                                        bool verify) {
-  if (hasResourceOfNoAlignment(text))
-    return absl::InvalidArgumentError("a resource in it has an alignment of "
-                                      "zero");
+  if (absl::Status status = checkText(text); !status.ok())
+    return status;
   std::vector<CapturedDiagnostic> errors;
   // The handler of the lease gets them too.
   ScopedDiagnosticHandler handler(&context, [&](Diagnostic &diagnostic) {

@@ -174,6 +174,18 @@ TEST(CacheExplainTest, APartThatOneKeyLacksIsNone) {
                                  earlier + ": x\n"));
 }
 
+TEST(CacheExplainTest, APipelineThatNoServiceTakesHasNoKey) {
+  for (const char *pipeline : {"func.func(cse)", "builtin.module(nope)"}) {
+    ToolRun run = explain({"-"}, std::string("// PIPELINE: ") + pipeline +
+                                     "\nfunc.func private @f()\n");
+    EXPECT_EQ(run.status, 2) << pipeline;
+    EXPECT_THAT(run.out, IsEmpty()) << pipeline;
+    EXPECT_THAT(run.err, AllOf(HasSubstr("<stdin>: "), HasSubstr(pipeline)));
+  }
+  // One that services take.
+  EXPECT_EQ(explain({"-"}, "// PIPELINE: any(cse)\nmodule {}\n").status, 0);
+}
+
 TEST(CacheExplainTest, WhatCannotBeToldExitsWithTwoAndNamesTheCause) {
   TemporaryFolder folder;
   std::string module = folder.write("module.mlir", goodModule);

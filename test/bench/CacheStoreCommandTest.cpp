@@ -362,6 +362,46 @@ TEST(CacheFlagsTest, ABadVariableIsAUsageErrorThatNamesIt) {
   }
 }
 
+TEST(CacheFlagsTest, WhereTheModeLetsNothingChangeCommandsThatWouldRefuse) {
+  TemporaryFolder folder;
+  std::string directory = folder.getPath("cache");
+  ASSERT_NO_FATAL_FAILURE(fill(directory, 2));
+  for (const char *value : {"read-only", "off"}) {
+    ScopedVariable mode("CTXPOOL_MODE", value);
+    for (const std::vector<std::string> &arguments :
+         std::vector<std::vector<std::string>>{
+             {"clear"}, {"gc"}, {"warm", "-"}}) {
+      std::vector<std::string> words = arguments;
+      words.push_back("--directory=" + directory);
+      ToolRun run = cache(words, goodModule);
+      EXPECT_EQ(run.status, 2) << arguments[0];
+      EXPECT_THAT(run.out, IsEmpty()) << arguments[0];
+      EXPECT_THAT(run.err, HasSubstr(std::string("CTXPOOL_MODE: '") + value +
+                                     "' lets no cache be changed"));
+    }
+    // Those that only look do, and nothing went or came.
+    json::Object report =
+        parseReport(cache({"stats", "--directory=" + directory, "--json"}));
+    const json::Object *stats = report.getObject("directory");
+    ASSERT_TRUE(stats);
+    EXPECT_EQ(stats->getInteger("entries"), 2);
+  }
+}
+
+TEST(CacheFlagsTest, WarmReplacesWhatIsThereWhereTheModeIsRecompute) {
+  TemporaryFolder folder;
+  std::vector<std::string> arguments = {
+      "warm", "-", "--json", "--directory=" + folder.getPath("cache")};
+  for (auto [value, compiled] :
+       {std::pair("read-write", 1), {"read-write", 0}, {"recompute", 1}}) {
+    ScopedVariable mode("CTXPOOL_MODE", value);
+    json::Object report = parseReport(cache(arguments, goodModule));
+    EXPECT_EQ(report.getInteger("compiled"), compiled) << value;
+    EXPECT_EQ(report.getInteger("known"), 1 - compiled) << value;
+    EXPECT_EQ(report.getBoolean("kept"), true) << value;
+  }
+}
+
 TEST(CacheFlagsTest, OptionsCountOverVariables) {
   TemporaryFolder folder;
   ScopedVariable directory("CTXPOOL_DIR", folder.getPath("variable"));
@@ -403,6 +443,16 @@ TEST(CacheFlagsTest, PasswordsAreNeverShown) {
                 AllOf(Not(HasSubstr("sEcret")), Not(IsEmpty())))
         << arguments[1];
   }
+}
+
+TEST(CacheFlagsTest, HidingAPasswordLeavesTheRestOfTheSentence) {
+  ToolRun run = cache({"stats", "--remot=redis://user:s Ecr'et@host:1/0"});
+
+  EXPECT_EQ(run.status, 2);
+  EXPECT_THAT(run.err,
+              AllOf(HasSubstr("'--remot=redis://***@host:1/0'. Did you mean "
+                              "'--remote=redis://***@host:1/0'?"),
+                    Not(HasSubstr("Ecr")), Not(HasSubstr("et@"))));
 }
 
 TEST(CacheStoreTest, WhatDoesNotAnswerIsNeitherListedNorVerified) {

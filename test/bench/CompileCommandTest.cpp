@@ -859,6 +859,22 @@ INSTANTIATE_TEST_SUITE_P(
       return std::to_string(info.param.percent) + info.param.input;
     });
 
+TEST(CompileCommandTest, NewModulesAreUnknownToTheFolderOfAnEarlierRun) {
+  TemporaryFolder folder;
+  for (int64_t round : {0, 1}) {
+    json::Object report = parseReport(
+        runTool({"compile", "-", "--modes=service", "--threads=1", "--warmup=1",
+                 "--requests=20", "--duplicates=50", "--json",
+                 "--cache-dir=" + folder.getPath("cache")},
+                goodModule));
+    json::Object mode = getMode(report, "service");
+    EXPECT_EQ(mode.getBoolean("results_match"), true) << round;
+    const json::Object &cache = getCache(mode);
+    EXPECT_EQ(cache.getInteger("hits"), 10) << round;
+    EXPECT_EQ(cache.getInteger("compiles"), 10) << round;
+  }
+}
+
 TEST(CompileCommandTest, WithCrashRecoveryACrashFailsItsFileAndTheOthersRun) {
   // Deeper than the stack of a compile thread.
   TemporaryFolder folder;

@@ -18,6 +18,7 @@
 #include "mlir/Parser/Parser.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace ctxpool;
@@ -90,6 +91,36 @@ TEST_F(CrashCommandTest, ACrashOnALargerStackIsAnErrorOfTheFile) {
   ToolRun diff = runTool({"diff", crashing, good});
   EXPECT_EQ(diff.status, 2);
   EXPECT_THAT(diff.err, HasSubstr("crashing.mlirbc: crashed: signal 11 "));
+  ToolRun explain = runTool({"cache", "explain", crashing});
+  EXPECT_EQ(explain.status, 2);
+  EXPECT_THAT(explain.err, HasSubstr("crashing.mlirbc: crashed: signal 11 "));
+}
+
+TEST_F(CrashCommandTest, ATextsResourceOfNoAlignmentIsAnErrorOfTheFile) {
+  // MLIR's parser would end the process, guarded or not.
+  std::string file = folder.write(
+      "zero.mlir",
+      "module attributes {t.w = dense_resource<w> : tensor<4xi8>} {}\n"
+      "{-# dialect_resources: { builtin: { w: \"0x0000000001020304\" } } "
+      "#-}\n");
+  const std::string pipeline = "--pass-pipeline=builtin.module(cse)";
+  for (const auto &[arguments, status] :
+       std::vector<std::pair<std::vector<std::string>, int>>{
+           {{"fingerprint", file}, 1},
+           {{"transfer", file}, 1},
+           {{"diff", file, good}, 2},
+           {{"cache", "explain", file, pipeline}, 2},
+           {{"cache", "warm", file, pipeline,
+             "--directory=" + folder.getPath("cache")},
+            1},
+           {{"compile", file, pipeline, "--requests=1", "--threads=1"}, 1},
+           {{"jit", file, pipeline, "--entry=main"}, 1}}) {
+    ToolRun run = runTool(arguments);
+    EXPECT_EQ(run.status, status) << arguments.front() << ": " << run.err;
+    EXPECT_THAT(run.err, HasSubstr("a resource in it has an alignment of zero"))
+        << arguments.front();
+    EXPECT_THAT(run.err, HasSubstr("zero.mlir")) << arguments.front();
+  }
 }
 
 } // namespace

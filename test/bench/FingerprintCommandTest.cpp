@@ -6,10 +6,20 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "context_pool/ModuleTransfer.h"
 #include "test/bench/ToolRunner.h"
+#include "test/support/StatusMatchers.h"
 
+#include "mlir/IR/AsmState.h"
+#include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/MLIRContext.h"
+#include "mlir/IR/OwningOpRef.h"
+#include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/StringRef.h"
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -33,6 +43,24 @@ module @m {
   }
 }
 )mlir";
+
+/// A module with a resource of these bytes, as bytecode.
+std::string makeBytecodeWithResource(llvm::ArrayRef<char> bytes) {
+  mlir::MLIRContext context;
+  mlir::OwningOpRef<mlir::ModuleOp> module =
+      mlir::ModuleOp::create(mlir::UnknownLoc::get(&context));
+  auto type = mlir::RankedTensorType::get({static_cast<int64_t>(bytes.size())},
+                                          mlir::IntegerType::get(&context, 8));
+  (*module)->setAttr("test.weights",
+                     mlir::DenseResourceElementsAttr::get(
+                         type, "weights",
+                         mlir::HeapAsmResourceBlob::allocateAndCopyWithAlign(
+                             bytes, alignof(uint64_t))));
+  absl::StatusOr<ctxpool::SerializedModule> serialized =
+      ctxpool::serialize(module->getOperation());
+  EXPECT_THAT(serialized, IsOk());
+  return serialized->getBytes().str();
+}
 
 /// The first word of a line.
 std::string digestOf(const ToolRun &run) {
@@ -170,6 +198,21 @@ TEST(FingerprintCommandTest, UnregisteredDialectsAreReadWhenAllowed) {
 //===----------------------------------------------------------------------===//
 // diff
 //===----------------------------------------------------------------------===//
+
+TEST(DiffCommandTest, ResourcesOfBytecodeAreComparedByTheirBytes) {
+  TemporaryFolder folder;
+  std::string first(1 << 20, '\1'), second(1 << 20, '\2');
+  std::string a = folder.write("a.mlirbc", makeBytecodeWithResource(first));
+  std::string same =
+      folder.write("same.mlirbc", makeBytecodeWithResource(first));
+  std::string b = folder.write("b.mlirbc", makeBytecodeWithResource(second));
+
+  ToolRun equal = runTool({"diff", a, same});
+  EXPECT_EQ(equal.status, 0) << equal.err;
+  EXPECT_THAT(equal.out, IsEmpty());
+  ToolRun different = runTool({"diff", a, b});
+  EXPECT_EQ(different.status, 1) << different.err;
+}
 
 TEST(DiffCommandTest, PrintsNothingAndExitsWithZeroForEquivalentModules) {
   TemporaryFolder folder;
