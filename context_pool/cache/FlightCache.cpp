@@ -180,18 +180,51 @@ FlightCache::~FlightCache() {
   clear();
 }
 
-FlightCache::Value FlightCache::useLocked(const CacheKey &key) {
+FlightCache::Entry::~Entry() {
+  for (std::atomic<Use *> &use : uses)
+    delete use.load(std::memory_order_relaxed);
+}
+
+int64_t FlightCache::Entry::getLastUse() const {
+  int64_t last = listedUse;
+  for (const std::atomic<Use *> &part : uses)
+    if (const Use *use = part.load(std::memory_order_acquire))
+      last = std::max(last, use->last.load(std::memory_order_relaxed));
+  return last;
+}
+
+/// Another owner of `object`, whose count of owners is on cache lines of its own.
+static std::shared_ptr<const void>
+makeOwner(const std::shared_ptr<const void> &object) {
+  struct alignas(64) Owner {
+    explicit Owner(std::shared_ptr<const void> object)
+        : object(std::move(object)) {}
+    std::shared_ptr<const void> object;
+  };
+  return {std::make_shared<Owner>(object), object.get()};
+}
+
+FlightCache::Value FlightCache::useLocked(const CacheKey &key,
+                                          const ReadLock &lock) {
   auto &map = entries[shardOf(key)];
   auto it = map.find(key);
   if (it == map.end())
     return Value();
-  it->second->lastUse.store(now(), std::memory_order_relaxed);
-  return it->second->value;
+  const Value &value = it->second->value;
+  std::atomic<Use *> &part = it->second->uses[lock.getPart()];
+  Use *use = part.load(std::memory_order_relaxed);
+  if (!use) {
+    use = new Use{makeOwner(value.object)};
+    part.store(use, std::memory_order_release);
+  }
+  use->last.store(now(), std::memory_order_relaxed);
+  return {use->object, value.bytes, value.costNanoseconds};
 }
 
 FlightCache::Value FlightCache::answerLocked(const CacheKey &key,
-                                             ReadCounts &counts) {
-  Value value = useLocked(key);
+                                             ReadLock &lock) {
+  ReadCounts &counts = lock.getData();
+  Value value = useLocked(key, lock);
   if (value) {
     ++counts.kept;
     counts.savedNanoseconds =
@@ -206,7 +239,7 @@ FlightCache::Answer FlightCache::getOrMake(const CacheKey &key, Make make,
     ReadLock lock(reading);
     ++lock.getData().requests;
     if (policy.use)
-      if (Value value = answerLocked(key, lock.getData()))
+      if (Value value = answerLocked(key, lock))
         return {std::move(value), Source::Kept};
   }
 
@@ -221,7 +254,7 @@ FlightCache::Answer FlightCache::getOrMake(const CacheKey &key, Make make,
       // A flight may have landed since the look.
       if (policy.use) {
         ReadLock readLock(reading);
-        if (Value value = answerLocked(key, readLock.getData())) {
+        if (Value value = answerLocked(key, readLock)) {
           shard.flights.erase(key);
           return {std::move(value), Source::Kept};
         }
@@ -314,7 +347,7 @@ FlightCache::finish(Shard &shard, const CacheKey &key, Flight &flight,
           eraseLocked(*kept->second, garbage);
       } else if (keep) {
         ReadLock readLock(reading);
-        if (Value kept = useLocked(key)) {
+        if (Value kept = useLocked(key, readLock)) {
           garbage.push_back(std::move(outcome->object));
           outcome = std::move(kept);
           keep = false;
@@ -348,7 +381,7 @@ FlightCache::Found FlightCache::find(const CacheKey &key) {
   found.generation = generation;
   if (!policy.use)
     return found;
-  found.value = useLocked(key);
+  found.value = useLocked(key, lock);
   if (found.value) {
     ++counts.lookupHits;
     counts.savedNanoseconds =
@@ -385,7 +418,7 @@ FlightCache::Entry &FlightCache::findOldestLocked() {
   while (true) {
     auto first = byUse.begin();
     Entry &entry = *first->second;
-    int64_t lastUse = entry.lastUse.load(std::memory_order_relaxed);
+    int64_t lastUse = entry.getLastUse();
     if (lastUse == entry.listedUse || entry.listedUse >= begin)
       return entry;
     auto node = byUse.extract(first);
@@ -416,7 +449,6 @@ void FlightCache::addLocked(const CacheKey &key, Value value) {
   entry->key = key;
   entry->value = std::move(value);
   entry->listedUse = now();
-  entry->lastUse.store(entry->listedUse, std::memory_order_relaxed);
   byUse.emplace(entry->listedUse, entry.get());
   WriteLock lock(reading);
   entries[shardOf(key)].emplace(key, std::move(entry));
@@ -425,6 +457,9 @@ void FlightCache::addLocked(const CacheKey &key, Value value) {
 void FlightCache::eraseLocked(Entry &entry, Garbage &garbage) {
   keptBytes -= footprint(entry.value);
   garbage.push_back(std::move(entry.value.object));
+  for (std::atomic<Use *> &part : entry.uses)
+    if (Use *use = part.load(std::memory_order_relaxed))
+      garbage.push_back(std::move(use->object));
   byUse.erase({entry.listedUse, &entry});
   auto &map = entries[shardOf(entry.key)];
   map.erase(map.find(entry.key));

@@ -46,8 +46,9 @@ inline int64_t addSaturated(int64_t lhs, int64_t rhs) {
   return rhs > longest - lhs ? longest : lhs + rhs;
 }
 
-/// A hit writes to nothing that a hit of another key on another thread reads:
-/// its thread's part of a lock, with counters, and the time of use in the entry.
+/// A hit writes to nothing that a hit on another thread reads, of the same key
+/// or another one, unless there are more threads than parts of a lock: its part,
+/// with counters, and of the entry what that part has of it.
 /// What is kept is bounded; to make room, the entry goes whose last use is
 /// longest ago.
 ///
@@ -152,14 +153,38 @@ public:
                                  llvm::function_ref<absl::Status()> body);
 
 private:
-  /// On cache lines of its own: a hit writes to it, and the nodes of the maps
-  /// are read on the way to other keys.
-  struct alignas(64) Entry {
+  /// What is counted as it is read.
+  struct ReadCounts {
+    uint64_t requests = 0, kept = 0, lookups = 0, lookupHits = 0;
+    int64_t savedNanoseconds = 0;
+  };
+  using Parts = SpreadMutex<ReadCounts>;
+  using ReadLock = SpreadReadLock<ReadCounts>;
+  using WriteLock = SpreadWriteLock<ReadCounts>;
+
+  /// What hits of one part of the lock write to, on cache lines of its own.
+  struct alignas(64) Use {
+    /// With a count of owners of its own: hits of threads that have other parts
+    /// do not write to it.
+    std::shared_ptr<const void> object;
+    /// Nanoseconds of the steady clock.
+    std::atomic<int64_t> last{0};
+  };
+
+  struct Entry {
     CacheKey key;
     Value value;
-    /// Nanoseconds of the steady clock. Hits write it side by side.
-    std::atomic<int64_t> lastUse{0};
+    /// Null for parts that have not used it. An element is written by who has
+    /// that part.
+    std::array<std::atomic<Use *>, Parts::partCount> uses{};
     int64_t listedUse = 0; ///< As `byUse` has it.
+
+    Entry() = default;
+    ~Entry();
+    Entry(const Entry &) = delete;
+    Entry &operator=(const Entry &) = delete;
+
+    int64_t getLastUse() const;
   };
 
   struct KeyHash {
@@ -172,14 +197,6 @@ private:
 
   template <typename T>
   using KeyMap = std::unordered_map<CacheKey, T, KeyHash>;
-
-  /// What is counted as it is read.
-  struct ReadCounts {
-    uint64_t requests = 0, kept = 0, lookups = 0, lookupHits = 0;
-    int64_t savedNanoseconds = 0;
-  };
-  using ReadLock = SpreadReadLock<ReadCounts>;
-  using WriteLock = SpreadWriteLock<ReadCounts>;
 
   /// The keys that are being made. On cache lines of its own.
   struct alignas(128) Shard {
@@ -197,9 +214,10 @@ private:
   }
 
   /// What is kept under `key`, and is used now; else no value.
-  Value useLocked(const CacheKey &key) ABSL_SHARED_LOCKS_REQUIRED(reading);
+  Value useLocked(const CacheKey &key, const ReadLock &lock)
+      ABSL_SHARED_LOCKS_REQUIRED(reading);
   /// The same as the answer to a request.
-  Value answerLocked(const CacheKey &key, ReadCounts &counts)
+  Value answerLocked(const CacheKey &key, ReadLock &lock)
       ABSL_SHARED_LOCKS_REQUIRED(reading);
 
   /// What `outcome` becomes for those who asked: it itself, or what was kept
@@ -219,7 +237,7 @@ private:
 
   // Locks are taken in the order `insertion`, that of a shard, `reading`.
 
-  mutable SpreadMutex<ReadCounts> reading;
+  mutable Parts reading;
   std::array<Shard, shardCount> shards;
 
   const ForkMark mark;

@@ -27,6 +27,8 @@ namespace ctxpool::detail {
 template <typename Data>
 class ABSL_LOCKABLE SpreadMutex {
 public:
+  static constexpr size_t partCount = 16;
+
   void lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     for (Part &part : parts)
       part.mutex.lock();
@@ -56,14 +58,14 @@ private:
   };
 
   /// That of the calling thread.
-  Part &getPart() {
+  static size_t getPart() {
     static std::atomic<size_t> threads{0};
     static thread_local const size_t number =
         threads.fetch_add(1, std::memory_order_relaxed);
-    return parts[number % parts.size()];
+    return number % partCount;
   }
 
-  std::array<Part, 16> parts;
+  std::array<Part, partCount> parts;
 };
 
 template <typename Data>
@@ -71,7 +73,8 @@ class ABSL_SCOPED_LOCKABLE SpreadReadLock {
 public:
   explicit SpreadReadLock(SpreadMutex<Data> &mutex)
       ABSL_SHARED_LOCK_FUNCTION(mutex) ABSL_NO_THREAD_SAFETY_ANALYSIS
-      : part(mutex.getPart()) {
+      : number(mutex.getPart()),
+        part(mutex.parts[number]) {
     part.mutex.lock();
   }
   ~SpreadReadLock() ABSL_UNLOCK_FUNCTION() ABSL_NO_THREAD_SAFETY_ANALYSIS {
@@ -81,8 +84,11 @@ public:
   SpreadReadLock &operator=(const SpreadReadLock &) = delete;
 
   Data &getData() { return part.data; }
+  /// Which of the parts it is: nobody else has the same at that moment.
+  size_t getPart() const { return number; }
 
 private:
+  const size_t number;
   typename SpreadMutex<Data>::Part &part;
 };
 

@@ -241,7 +241,8 @@ struct HitMismatch {
 
 struct CompileCacheOptions {
   /// The most that is kept in memory, in bytes: of artifacts and their kinds,
-  /// and 256 for each. What is evicted and still in use is not counted. 0:
+  /// and 256 for each. What is evicted and still in use is not counted, nor are
+  /// some 200 bytes for each thread that uses an artifact, of 16 at most. 0:
   /// nothing is kept.
   uint64_t memoryBytes = 256ull << 20;
 

@@ -80,7 +80,9 @@ private:
 /// Ownership:     the cache owns what it keeps together with those who asked for
 ///                it. An object that is evicted, or whose cache is gone, lives
 ///                on until its last user lets go of it, and is destroyed on that
-///                thread. The cache destroys objects without a lock.
+///                thread. The cache destroys objects without a lock. Owners
+///                on several threads are counted apart, so that hits on these
+///                write to nothing that they share: `use_count()` says nothing.
 /// Thread safety: every member may be called from several threads at once, but
 ///                for the destructor, which no other call may overlap. An object
 ///                is shared by threads: what it says of threads is between it

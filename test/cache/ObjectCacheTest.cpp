@@ -116,6 +116,35 @@ TEST(ObjectCacheTest, TheLastUserFreesAnObjectOfACacheThatIsGone) {
   EXPECT_EQ(Counted::alive, 0);
 }
 
+TEST(ObjectCacheTest, UsersOnSeveralThreadsCountOwnersApartAndTheLastFreesIt) {
+  auto cache = std::make_unique<ObjectCache<Counted>>(1000);
+  ASSERT_THAT(cache->getOrCreate(keyOf(1), createCounted(1), hundredBytes),
+              IsOk());
+  PhaseGate gate;
+  std::thread first([&] {
+    std::shared_ptr<Counted> used = cache->lookup(keyOf(1));
+    const long owners = used.use_count();
+    gate.open(1);
+    gate.await(2);
+    // What the second one did wrote to nothing of this one.
+    EXPECT_EQ(used.use_count(), owners);
+    used.reset();
+    gate.open(3);
+  });
+  std::thread second([&] {
+    gate.await(1);
+    std::shared_ptr<Counted> used = cache->lookup(keyOf(1));
+    gate.open(2);
+    gate.await(3);
+    cache.reset();
+    EXPECT_EQ(Counted::alive, 1);
+    EXPECT_EQ(used->value, 1);
+  });
+  first.join();
+  second.join();
+  EXPECT_EQ(Counted::alive, 0);
+}
+
 TEST(ObjectCacheTest, AnObjectLargerThanTheBoundIsHandedOutAndNotKept) {
   ObjectCache<Counted> cache(1000);
   auto tooLarge = [](const Counted &) -> uint64_t { return ~uint64_t(0); };
