@@ -5,6 +5,8 @@ function(context_pool_target target)
   target_compile_features(${target} PUBLIC cxx_std_17)
   target_compile_options(${target} PRIVATE
     -Wall -Wextra -Wpedantic -Wnon-virtual-dtor
+    # GCC sees members of LLVM's containers as uninitialized where it inlines them.
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>
     # gcc's -Wshadow also objects to parameters of constructors that are named as
     # the members which they initialise.
     $<$<CXX_COMPILER_ID:Clang>:-Wshadow;-Wthread-safety;-Wimplicit-fallthrough>
