@@ -270,6 +270,7 @@ Result CompileService::Impl::serveSource(const Source &source,
     return buildFromSource(source, deadline);
 
   RecoveryBarrier barrier;
+  // Asked before the thread holds a context of this request.
   const bool mayWait = !mustNotWait();
   std::optional<CacheKey> key;
   bool built = false;

@@ -12,6 +12,7 @@
 
 #include "context_pool/compile/CrashRecovery.h"
 
+#include "context_pool/support/Fork.h"
 #include "context_pool/support/Mutex.h"
 
 #include "absl/status/status.h"
@@ -99,11 +100,7 @@ static Signal signals[] = {
     {SIGABRT, "Aborted", {}, nullptr},
 };
 
-// Held across a fork, so that the child finds it free and what it guards whole.
-static void lockForFork() ABSL_NO_THREAD_SAFETY_ANALYSIS { mutex.lock(); }
-static void unlockAfterFork() ABSL_NO_THREAD_SAFETY_ANALYSIS { mutex.unlock(); }
-[[maybe_unused]] static const int registered =
-    pthread_atfork(lockForFork, unlockAfterFork, unlockAfterFork);
+[[maybe_unused]] static const int isHeld = holdAcrossForks<mutex>();
 
 static Signal &findSignal(int number) {
   return *std::find_if(

@@ -14,6 +14,7 @@
 #include "mlir/IR/DialectResourceBlobManager.h"
 #include "mlir/IR/Remarks.h"
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/STLFunctionalExtras.h"
 #include "llvm/Support/ThreadPool.h"
 
 #include <memory>
@@ -64,28 +65,39 @@ ContextBaseline::ContextBaseline(mlir::MLIRContext &context,
     });
 }
 
+/// Calls `visit` with what holds the resource blobs of each loaded dialect.
+static void forEachBlobManager(
+    mlir::MLIRContext &context,
+    llvm::function_ref<void(mlir::ResourceBlobManagerDialectInterface &)>
+        visit) {
+  for (mlir::Dialect *dialect : context.getLoadedDialects())
+    if (auto *interface = dialect->getRegisteredInterface<
+                          mlir::ResourceBlobManagerDialectInterface>())
+      visit(*interface);
+}
+
 /// Adds what dialects that were loaded since the last call hold.
 void ContextBaseline::findDialectState(mlir::MLIRContext &context) {
   transformDialect =
       context.getLoadedDialect<mlir::transform::TransformDialect>();
-  for (mlir::Dialect *dialect : context.getLoadedDialects())
-    if (auto *interface = dialect->getRegisteredInterface<
-                          mlir::ResourceBlobManagerDialectInterface>())
-      if (llvm::none_of(blobManagers, [&](const BlobManager &manager) {
-            return manager.interface == interface;
-          }))
-        blobManagers.push_back({interface, {}});
+  forEachBlobManager(
+      context, [&](mlir::ResourceBlobManagerDialectInterface &interface) {
+        if (llvm::none_of(blobManagers, [&](const BlobManager &manager) {
+              return manager.interface == &interface;
+            }))
+          blobManagers.push_back({&interface, {}});
+      });
 }
 
 uint64_t ContextBaseline::countBlobBytes(mlir::MLIRContext &context) {
   uint64_t bytes = 0;
-  for (mlir::Dialect *dialect : context.getLoadedDialects())
-    if (auto *interface = dialect->getRegisteredInterface<
-                          mlir::ResourceBlobManagerDialectInterface>())
-      interface->getBlobManager().getBlobMap([&](const auto &blobs) {
-        for (const auto &entry : blobs)
-          if (const mlir::AsmResourceBlob *blob = entry.second.getBlob())
-            bytes += blob->getData().size();
+  forEachBlobManager(
+      context, [&](mlir::ResourceBlobManagerDialectInterface &interface) {
+        interface.getBlobManager().getBlobMap([&](const auto &blobs) {
+          for (const auto &entry : blobs)
+            if (const mlir::AsmResourceBlob *blob = entry.second.getBlob())
+              bytes += blob->getData().size();
+        });
       });
   return bytes;
 }

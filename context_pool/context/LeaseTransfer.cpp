@@ -33,11 +33,29 @@ using namespace ctxpool;
 using namespace ctxpool::detail;
 using namespace mlir;
 
-/// What stays of `bytes` that were brought into a context, of which `blobBytes`
-/// are in resource blobs: these go when the lease ends.
-static uint64_t withoutBlobs(uint64_t bytes, uint64_t blobBytes) {
-  return bytes - std::min(bytes, blobBytes);
-}
+namespace {
+
+/// What comes into a context as long as this lives, of which resource blobs go
+/// again when the lease ends.
+class BroughtIn {
+public:
+  explicit BroughtIn(MLIRContext &context)
+      : context(context),
+        blobBytesBefore(ContextBaseline::countBlobBytes(context)) {}
+
+  /// What stays of `bytes`, of which a byte of a blob takes `bytesOfBlobByte`.
+  uint64_t getLasting(uint64_t bytes, unsigned bytesOfBlobByte = 1) const {
+    uint64_t blobBytes =
+        ContextBaseline::countBlobBytes(context) - blobBytesBefore;
+    return bytes - std::min(bytes, blobBytes * bytesOfBlobByte);
+  }
+
+private:
+  MLIRContext &context;
+  const uint64_t blobBytesBefore;
+};
+
+} // namespace
 
 absl::StatusOr<OwningOpRef<Operation *>>
 ContextLease::cloneIn(Operation *source) {
@@ -46,12 +64,11 @@ ContextLease::cloneIn(Operation *source) {
 
 absl::StatusOr<OwningOpRef<Operation *>>
 ContextLease::cloneIn(Operation *source, const CloneOptions &options) {
-  uint64_t blobs = ContextBaseline::countBlobBytes(*get());
+  BroughtIn broughtIn(*get());
   Translator translator(*source->getContext(), *get());
   translator.countLargeOnce(pooled->getChargedAttributes());
   auto result = copyOperation(source, translator, options);
-  charge(withoutBlobs(translator.getInternedBytes(),
-                      ContextBaseline::countBlobBytes(*get()) - blobs));
+  charge(broughtIn.getLasting(translator.getInternedBytes()));
   return result;
 }
 
@@ -63,10 +80,9 @@ ContextLease::deserialize(const SerializedModule &bytes) {
 absl::StatusOr<OwningOpRef<Operation *>>
 ContextLease::deserialize(const SerializedModule &bytes,
                           const DeserializeOptions &options) {
-  uint64_t blobs = ContextBaseline::countBlobBytes(*get());
+  BroughtIn broughtIn(*get());
   auto result = ctxpool::deserialize(bytes, *get(), options);
-  charge(withoutBlobs(bytes.getBytes().size(),
-                      ContextBaseline::countBlobBytes(*get()) - blobs));
+  charge(broughtIn.getLasting(bytes.getBytes().size()));
   return result;
 }
 
@@ -117,14 +133,12 @@ static absl::StatusOr<OwningOpRef<ModuleOp>> parseText(llvm::StringRef text,
 
 absl::StatusOr<OwningOpRef<ModuleOp>>
 ContextLease::parse(llvm::StringRef text, llvm::StringRef name, bool verify) {
-  uint64_t blobs = ContextBaseline::countBlobBytes(*get());
+  BroughtIn broughtIn(*get());
   bool isText = !isBytecode(llvm::MemoryBufferRef(text, name));
   auto module = isText ? parseText(text, name, *get(), verify)
                        : readModule(text, *get(), verify);
   // In text, a byte of a blob is two digits.
-  charge(withoutBlobs(text.size(),
-                      (ContextBaseline::countBlobBytes(*get()) - blobs) *
-                          (isText ? 2 : 1)));
+  charge(broughtIn.getLasting(text.size(), isText ? 2 : 1));
   if (module.ok())
     return module;
   return absl::Status(module.status().code(),

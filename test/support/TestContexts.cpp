@@ -8,6 +8,9 @@
 
 #include "test/support/TestContexts.h"
 
+#include "context_pool/support/Fork.h"
+#include "context_pool/support/Mutex.h"
+
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/ControlFlow/IR/ControlFlow.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -21,43 +24,39 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <mutex>
-#include <pthread.h>
 #include <unistd.h>
 #include <utility>
 
 using namespace ctxpool;
 using namespace ctxpool::test;
 
-static std::mutex witnessMutex;
+static Mutex witnessMutex;
 static size_t witnessesAlive = 0;
 static std::vector<std::thread::id> witnessDestroyers;
 
-/// No other thread has the lock while one forks, so a child finds it free.
-[[maybe_unused]] static const int witnessesFork =
-    pthread_atfork([] { witnessMutex.lock(); }, [] { witnessMutex.unlock(); },
-                   [] { witnessMutex.unlock(); });
+[[maybe_unused]] static const int witnessMutexIsHeld =
+    ctxpool::detail::holdAcrossForks<witnessMutex>();
 
 WitnessDialect::WitnessDialect(mlir::MLIRContext *context)
     : mlir::Dialect(getDialectNamespace(), context,
                     mlir::TypeID::get<WitnessDialect>()) {
-  std::lock_guard<std::mutex> lock(witnessMutex);
+  MutexLock lock(witnessMutex);
   ++witnessesAlive;
 }
 
 WitnessDialect::~WitnessDialect() {
-  std::lock_guard<std::mutex> lock(witnessMutex);
+  MutexLock lock(witnessMutex);
   --witnessesAlive;
   witnessDestroyers.push_back(std::this_thread::get_id());
 }
 
 size_t WitnessDialect::countAlive() {
-  std::lock_guard<std::mutex> lock(witnessMutex);
+  MutexLock lock(witnessMutex);
   return witnessesAlive;
 }
 
 std::vector<std::thread::id> WitnessDialect::takeDestroyers() {
-  std::lock_guard<std::mutex> lock(witnessMutex);
+  MutexLock lock(witnessMutex);
   return std::exchange(witnessDestroyers, {});
 }
 
