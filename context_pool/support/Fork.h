@@ -59,7 +59,7 @@ private:
 /// what it guards whole. To be called once, as the library is loaded; nobody may
 /// fork, or wait for another such mutex, while holding it.
 template <Mutex &mutex>
-int holdAcrossForks() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+int holdAcrossForks() noexcept ABSL_NO_THREAD_SAFETY_ANALYSIS {
   auto unlock = []() ABSL_NO_THREAD_SAFETY_ANALYSIS { mutex.unlock(); };
   return pthread_atfork([]() ABSL_NO_THREAD_SAFETY_ANALYSIS { mutex.lock(); },
                         unlock, unlock);
